@@ -1,0 +1,80 @@
+"""The residual stream by order: one pass that gives every order's share exactly.
+
+1. `g[0]` starts as the embedding; higher orders start empty.
+2. In every layer each order's stream passes the layer's heads, frozen, and lands one order up: `g[k] += heads(g[k−1])`.
+3. Biases and MLP outputs are sources: they enter at order 0.
+4. The final map turns `g[k]` into the logits of all paths with exactly k heads.
+
+Equal to the paper's n+1-pass procedure, at the cost of one pass per kept order (framework §3).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from pathsum.runs.forward import FrozenLayer, embed
+from pathsum.runs.linear import bias_source, heads_output
+from pathsum.runs.run import Run
+from pathsum.weights.blocks import Block
+from pathsum.weights.weights import Ends, Weights
+
+
+@dataclass(frozen=True)
+class FrozenRun:
+    """A run with its weights folded: what every expansion works on."""
+
+    run: Run
+    weights: Weights
+    ends: Ends
+    blocks: tuple[Block, ...]
+
+    @property
+    def layers(self) -> Iterator[tuple[Block, FrozenLayer]]:
+        return zip(self.blocks, self.run.frozen.layers, strict=True)
+
+    def token_embedding(self) -> Float[Tensor, "*batch pos d_model"]:
+        return torch.nn.functional.embedding(self.run.tokens, self.ends.W_E.mT)
+
+    def unembed(self, x: Float[Tensor, "*any pos d_model"]) -> Float[Tensor, "*any pos d_vocab"]:
+        """`W_U S_f x`, without the bias."""
+        return torch.nn.functional.linear(x * self.run.frozen.final_scale.unsqueeze(-1), self.ends.W_U)
+
+
+def frozen_run(run: Run) -> FrozenRun:
+    """Fold the run's weights; exact, so the recorded patterns and scales stay true."""
+    weights = run.weights.fold().load()
+    return FrozenRun(run, weights, weights.ends, tuple(weights.blocks))
+
+
+@torch.no_grad()
+def graded_streams(frozen: FrozenRun) -> Iterator[Float[Tensor, "order *batch pos d_model"]]:
+    """The graded residual stream before layer 0, 1, …, and last after the final layer.
+
+    Before layer l it has l + 1 orders: no path has met more heads than it has passed layers.
+    """
+    g = embed(frozen.weights, frozen.ends, frozen.run.tokens).unsqueeze(0)
+    for block, seen in frozen.layers:
+        yield g
+        empty = torch.zeros_like(g[:1])
+        g = torch.cat([g, empty]) + torch.cat([empty, heads_output(block, seen, g)])
+        for source in (bias_source(block, seen), seen.mlp):
+            if source is not None:
+                g[0] += source
+    yield g
+
+
+def graded(frozen: FrozenRun) -> Float[Tensor, "order *batch pos d_model"]:
+    """The graded residual stream after the last layer, `n_layers + 1` orders."""
+    *_, last = graded_streams(frozen)
+    return last
+
+
+def graded_logits(frozen: FrozenRun) -> Float[Tensor, "order *batch pos d_vocab"]:
+    """Logits of all paths with exactly k heads, for every k; their sum is the run's uncapped logits."""
+    parts = frozen.unembed(graded(frozen))
+    if frozen.ends.b_U is not None:
+        parts[0] += frozen.ends.b_U
+    return parts

@@ -1,0 +1,48 @@
+"""A frozen layer as the linear map it is: `x ↦ S_post Σ_h A_h S x ⊗ W_OV^h`, and the constants beside it.
+
+Everything here is of folded weights. `x` may carry extra leading axes (order, path) before the run's own batch axes.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import linear
+
+from pathsum.runs.forward import FrozenLayer, per_head, split_heads
+from pathsum.weights.blocks import Block
+
+
+def mixed_values(block: Block, seen: FrozenLayer, x: Float[Tensor, "*any pos d_model"]) -> Tensor:
+    """`A_h S x W_V^hᵀ` for every head, `[..., head, pos, d_head]`."""
+    scaled = x * seen.attention_scale.unsqueeze(-1)
+    values = per_head(block, split_heads(linear(scaled, block.W_V.flatten(0, 1)), block.W_V.shape[0]))
+    return seen.pattern @ values
+
+
+def heads_output(block: Block, seen: FrozenLayer, x: Float[Tensor, "*any pos d_model"]) -> Tensor:
+    """All heads of the layer acting on `x`, summed: `[..., pos, d_model]`."""
+    mixed = mixed_values(block, seen, x)
+    W_O = block.W_O.transpose(0, 1).flatten(1)
+    return linear(mixed.transpose(-3, -2).flatten(-2), W_O) * seen.post_attention_scale.unsqueeze(-1)
+
+
+def each_head_output(block: Block, seen: FrozenLayer, x: Float[Tensor, "*any pos d_model"]) -> Tensor:
+    """Every head of the layer acting on `x`, apart: `[..., head, pos, d_model]`."""
+    mixed = mixed_values(block, seen, x)
+    return mixed @ block.W_O.mT * seen.post_attention_scale[..., None, :, None]
+
+
+def bias_source(block: Block, seen: FrozenLayer) -> Float[Tensor, "*batch pos d_model"] | None:
+    """The layer's constant: `S_post (b_O + Σ_h W_O^h b_V^h Σ_j A_ij) + β_post`; None without biases."""
+    total = None if block.b_O is None else block.b_O.expand(*seen.pattern.shape[:-3], seen.pattern.shape[-2], -1)
+    if block.b_V is not None:
+        b_V = block.b_V.repeat_interleave(block.group, dim=0)
+        moved = (block.W_O @ b_V.unsqueeze(-1)).squeeze(-1)
+        carried = torch.einsum("...hi,hd->...id", seen.pattern.sum(-1), moved)
+        total = carried if total is None else total + carried
+    if total is not None:
+        total = total * seen.post_attention_scale.unsqueeze(-1)
+    beta = block.post_attention_norm.bias
+    if beta is not None:
+        total = beta.expand(*seen.pattern.shape[:-3], seen.pattern.shape[-2], -1) if total is None else total + beta
+    return total

@@ -1,0 +1,190 @@
+"""The parts of a model: `Head`, `Mlp` and `Block` (one layer), in the paper's column convention."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from pathsum.errors import NotApplicable
+from pathsum.lowrank import LowRank
+from pathsum.weights.norms import Norm
+from pathsum.weights.positions import LearnedQK, Sinusoidal, rotation_of
+from pathsum.weights.spec import Activation, Attention
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+    "identity": lambda x: x,
+}
+
+
+@dataclass(frozen=True)
+class Head:
+    """One attention head; its tensors are views of its layer's.
+
+    `W_Q, W_K, W_V [d_head, d_model]`, `W_O [d_model, d_head]`, biases `[d_head]`.
+    """
+
+    layer: int
+    index: int
+    attention: Attention
+    W_Q: Float[Tensor, "d_head d_model"]
+    W_K: Float[Tensor, "d_head d_model"]
+    W_V: Float[Tensor, "d_head d_model"]
+    W_O: Float[Tensor, "d_model d_head"]
+    b_Q: Float[Tensor, " d_head"] | None = None
+    b_K: Float[Tensor, " d_head"] | None = None
+    b_V: Float[Tensor, " d_head"] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"L{self.layer}H{self.index}"
+
+    @property
+    def OV(self) -> LowRank:
+        """`W_OV = W_O W_V`, `[d_model, d_model]` of rank d_head: what the head moves."""
+        return LowRank(self.W_O, self.W_V)
+
+    def QK(self, delta: float | int | None = None) -> LowRank:
+        """`W_QK(Δ) = W_Qᵀ R(Δ)ᵀ W_K`, query on the left; `W_Qᵀ W_K` where the layer is not rotary.
+
+        Raises `NotApplicable` for a rotary layer without `delta` (framework §4).
+        """
+        R = rotation_of(self.attention.positions, delta, self.W_Q.shape[0])
+        return LowRank(self.W_Q.mT, self.W_K) if R is None else LowRank(self.W_Q.mT, R.to(self.W_K).mT @ self.W_K)
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """`W_out φ(W_in x + b_in) + b_out`, or gated: `W_out (φ(W_gate x + b_gate) ⊙ (W_in x + b_in)) + b_out`."""
+
+    activation: Activation
+    W_in: Float[Tensor, "d_mlp d_model"]
+    W_out: Float[Tensor, "d_model d_mlp"]
+    b_in: Float[Tensor, " d_mlp"] | None = None
+    b_out: Float[Tensor, " d_model"] | None = None
+    W_gate: Float[Tensor, "d_mlp d_model"] | None = None
+    b_gate: Float[Tensor, " d_mlp"] | None = None
+
+    def apply(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        act = ACTIVATIONS[self.activation]
+        linear = torch.nn.functional.linear
+        hidden = linear(x, self.W_in, self.b_in)
+        hidden = act(hidden) if self.W_gate is None else act(linear(x, self.W_gate, self.b_gate)) * hidden
+        return linear(hidden, self.W_out, self.b_out)
+
+    def fold(self, norm: Norm, post: Norm) -> "Mlp":
+        return replace(
+            self,
+            W_in=norm.matrix(self.W_in),
+            b_in=_sum(self.b_in, norm.offset(self.W_in)),
+            W_gate=None if self.W_gate is None else norm.matrix(self.W_gate),
+            b_gate=self.b_gate if self.W_gate is None else _sum(self.b_gate, norm.offset(self.W_gate)),
+            W_out=post.written(self.W_out),
+            b_out=None if self.b_out is None else post.written(self.b_out[:, None])[:, 0],
+        )
+
+
+@dataclass(frozen=True)
+class Block:
+    """One layer: attention, and an MLP where there is one.
+
+    `W_Q [n_heads, d_head, d_model]`, `W_K, W_V [n_key_value_heads, d_head, d_model]`, `W_O [n_heads, d_model, d_head]`.
+    `W_QP, W_KP` read the positions that enter queries and keys only; they are `W_Q, W_K` until a norm is folded.
+    """
+
+    layer: int
+    attention: Attention
+    W_Q: Float[Tensor, "head d_head d_model"]
+    W_K: Float[Tensor, "kv d_head d_model"]
+    W_V: Float[Tensor, "kv d_head d_model"]
+    W_O: Float[Tensor, "head d_model d_head"]
+    b_Q: Float[Tensor, "head d_head"] | None = None
+    b_K: Float[Tensor, "kv d_head"] | None = None
+    b_V: Float[Tensor, "kv d_head"] | None = None
+    b_O: Float[Tensor, " d_model"] | None = None
+    W_QP: Float[Tensor, "head d_head d_model"] | None = None
+    W_KP: Float[Tensor, "kv d_head d_model"] | None = None
+    sinks: Float[Tensor, " head"] | None = None
+    """One more score per head in every row's softmax, whose share goes nowhere."""
+    attention_norm: Norm = Norm()
+    post_attention_norm: Norm = Norm()
+    q_norm: Norm = Norm()
+    k_norm: Norm = Norm()
+    mlp: Mlp | None = None
+    mlp_norm: Norm = Norm()
+    post_mlp_norm: Norm = Norm()
+
+    @property
+    def n_heads(self) -> int:
+        return self.W_Q.shape[0]
+
+    @property
+    def group(self) -> int:
+        """Query heads per key/value head."""
+        return self.n_heads // self.W_K.shape[0]
+
+    def head(self, index: int) -> Head:
+        """Head `index` as views of this layer's tensors."""
+        if not 0 <= index < self.n_heads:
+            raise NotApplicable(f"layer {self.layer} has heads 0 to {self.n_heads - 1}, not {index}")
+        kv = index // self.group
+        bias = lambda b, i: None if b is None else b[i]
+        return Head(
+            self.layer, index, self.attention,
+            self.W_Q[index], self.W_K[kv], self.W_V[kv], self.W_O[index],
+            bias(self.b_Q, index), bias(self.b_K, kv), bias(self.b_V, kv),
+        )  # fmt: skip
+
+    @property
+    def heads(self) -> list[Head]:
+        return [self.head(index) for index in range(self.n_heads)]
+
+    def fold(self) -> "Block":
+        """The same layer with every gain, centring and bias of its norms in its matrices (framework §3)."""
+        norm, post = self.attention_norm, self.post_attention_norm
+        reads_positions = isinstance(self.attention.positions, Sinusoidal | LearnedQK)
+        keep = reads_positions and norm.kind != "none" and not norm.folded
+        return replace(
+            self,
+            W_Q=self.q_norm.written(norm.matrix(self.W_Q)),
+            W_K=self.k_norm.written(norm.matrix(self.W_K)),
+            W_V=norm.matrix(self.W_V),
+            b_Q=_written(self.q_norm, _sum(self.b_Q, norm.offset(self.W_Q))),
+            b_K=_written(self.k_norm, _sum(self.b_K, norm.offset(self.W_K))),
+            b_V=_sum(self.b_V, norm.offset(self.W_V)),
+            W_O=post.written(self.W_O),
+            b_O=_written(post, self.b_O),
+            W_QP=self.q_norm.written(self.W_Q) if keep else self.W_QP,
+            W_KP=self.k_norm.written(self.W_K) if keep else self.W_KP,
+            attention_norm=norm.before(), post_attention_norm=post.after(),
+            q_norm=self.q_norm.after(), k_norm=self.k_norm.after(),
+            mlp=None if self.mlp is None else self.mlp.fold(self.mlp_norm, self.post_mlp_norm),
+            mlp_norm=self.mlp_norm.before(), post_mlp_norm=self.post_mlp_norm.after(),
+        )  # fmt: skip
+
+
+def map_tensors(part: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same nested dataclass with every tensor changed."""
+    if isinstance(part, Tensor):
+        return change(part)
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        fields = {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}
+        return replace(part, **{name: map_tensors(value, change) for name, value in fields.items()})
+    return part
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+def _written(norm: Norm, bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else norm.written(bias[..., None])[..., 0]

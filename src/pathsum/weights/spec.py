@@ -1,0 +1,103 @@
+"""`Spec`: what the numbers of a checkpoint mean. Plain data, written to and read from `config.json`."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from pathsum.errors import CheckpointError
+from pathsum.weights.positions import KINDS, Positions
+
+NormKind = Literal["none", "layer", "rms"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "identity"]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Facts of one layer's attention that are not tensors."""
+
+    positions: Positions | None = None
+    score_scale: float | int = 1.0
+    """Multiplies every score; 1/√d_head in most families."""
+    window: int | None = None
+    """A destination sees the last `window` positions, itself included; None: all earlier ones."""
+    score_cap: float | int | None = None
+    """Scores become `cap · tanh(score / cap)`, before the mask."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Shapes and facts of a model, in the field's names."""
+
+    d_vocab: int
+    n_ctx: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    d_head: int
+    n_key_value_heads: int
+    layers: tuple[Attention, ...]
+    d_mlp: int | None = None
+    activation: Activation = "gelu"
+    norm: NormKind = "none"
+    norm_eps: float | int = 1e-5
+    parallel: bool = False
+    """Attention and MLP of a layer read the same residual stream (GPT-J, NeoX)."""
+    learned_positions: bool = False
+    """`W_pos` enters the residual stream."""
+    logit_cap: float | int | None = None
+    bos: int | None = None
+    """The token put before a text, where the model was trained with one."""
+    family: str = "pathsum"
+    folded: bool = field(default=False)
+
+    def __post_init__(self) -> None:
+        for name in ("d_vocab", "n_ctx", "d_model", "n_heads", "d_head", "n_key_value_heads"):
+            if getattr(self, name) < 1:
+                raise CheckpointError(f"config: {name} is {getattr(self, name)}, must be at least 1")
+        for name, known in (("norm", get_args(NormKind)), ("activation", get_args(Activation))):
+            if getattr(self, name) not in known:
+                raise CheckpointError(f"config: {name} {getattr(self, name)!r} is not one of {', '.join(known)}")
+        if len(self.layers) != self.n_layers:
+            raise CheckpointError(f"config: {self.n_layers} layers, but facts for {len(self.layers)} of them")
+        if self.n_heads % self.n_key_value_heads:
+            raise CheckpointError(
+                f"config: n_heads {self.n_heads} is no multiple of n_key_value_heads {self.n_key_value_heads}"
+            )
+
+    @property
+    def group(self) -> int:
+        """Query heads per key/value head."""
+        return self.n_heads // self.n_key_value_heads
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; `from_dict` is its inverse."""
+        plain = dataclasses.asdict(self)
+        plain["layers"] = [_attention_to_dict(layer) for layer in self.layers]
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> "Spec":
+        """Raises `CheckpointError` naming the field that is unknown, missing or wrong."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        if unknown := sorted(set(plain) - known):
+            raise CheckpointError(f"config: unknown field {unknown[0]!r}")
+        try:
+            layers = tuple(_attention_from_dict(layer) for layer in plain.get("layers", ()))
+            return cls(**{**plain, "layers": layers})
+        except (TypeError, AttributeError, KeyError) as error:
+            raise CheckpointError(f"config: {error}") from error
+
+
+def _attention_to_dict(layer: Attention) -> dict[str, Any]:
+    plain = dataclasses.asdict(layer)
+    if layer.positions is not None:
+        plain["positions"] = {"kind": layer.positions.kind, **dataclasses.asdict(layer.positions)}
+    return plain
+
+
+def _attention_from_dict(plain: dict[str, Any]) -> Attention:
+    positions = plain.get("positions")
+    if positions is not None:
+        fields = {key: tuple(v) if isinstance(v, list) else v for key, v in positions.items() if key != "kind"}
+        positions = KINDS[positions["kind"]](**fields)
+    return Attention(**{**plain, "positions": positions})

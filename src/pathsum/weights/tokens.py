@@ -1,0 +1,65 @@
+"""Text to token ids and back, with the BOS choice explicit."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Int
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from pathsum.errors import TextError
+from pathsum.weights.model import Model
+
+Text = str | Sequence[int] | Tensor
+
+
+def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, " pos"]:
+    """Token ids of a text; given ids are only checked.
+
+    `bos=None` puts the beginning-of-sequence token before a *string* where the model was trained with one; True and
+    False say so explicitly. Raises `TextError` for a model without tokenizer, an empty text, ids out of range.
+    """
+    if isinstance(text, str):
+        if model.tokenizer is None:
+            raise TextError(f"{model.name} has no tokenizer.json: pass token ids instead of text")
+        ids = torch.tensor(model.tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.long)
+    else:
+        ids = _given_ids(text)
+        bos = bool(bos)
+    if bos is None:
+        bos = model.spec.bos is not None
+    if bos:
+        if model.spec.bos is None:
+            raise TextError(f"{model.name} has no beginning-of-sequence token; use bos=False")
+        ids = torch.cat([torch.tensor([model.spec.bos]), ids])
+    if not len(ids):
+        raise TextError("the text is empty; give at least one token")
+    if int(ids.min()) < 0 or int(ids.max()) >= model.spec.d_vocab:
+        raise TextError(
+            f"token ids must be from 0 to {model.spec.d_vocab - 1}, got {int(ids.min())} to {int(ids.max())}"
+        )
+    return ids
+
+
+def token_strings(model: Model, ids: Sequence[int] | Tensor) -> list[str]:
+    """Each token as text of its own; bytes that are no whole character are shown as the tokenizer spells them."""
+    plain = [int(i) for i in ids]
+    if model.tokenizer is None:
+        return [str(i) for i in plain]
+    return [_string(model.tokenizer, i) for i in plain]
+
+
+def _string(tokenizer: Tokenizer, token: int) -> str:
+    text = tokenizer.decode([token], skip_special_tokens=False)
+    if text and "\ufffd" not in text:
+        return text
+    return f"<{tokenizer.id_to_token(token) or token}>"
+
+
+def _given_ids(ids: Sequence[int] | Tensor) -> Tensor:
+    tensor = torch.as_tensor(ids)
+    if tensor.dim() != 1 or (tensor.numel() and (tensor.is_floating_point() or tensor.dtype == torch.bool)):
+        raise TextError(
+            f"token ids must be one list of whole numbers, got {tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
+    return tensor.long()

@@ -1,0 +1,241 @@
+"""`Weights`: a model's tensors with their meaning, each layer read when it is asked for.
+
+Canonical tensor names, as `Weights.from_tensors` reads and `Weights.tensors` writes them:
+`W_E [d_model, d_vocab]`, `W_pos [d_model, n_ctx]`, `W_U [d_vocab, d_model]`, `b_U`, `final_norm.gain`, and per layer
+`L0.W_Q`, `L0.b_Q`, …, `L0.attention_norm.gain`, `L0.mlp.W_in` … with the shapes of `Block`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from pathsum.errors import MissingTensor, NotApplicable
+from pathsum.weights.blocks import Block, Head, Mlp, map_tensors
+from pathsum.weights.norms import Norm
+from pathsum.weights.positions import LearnedQK, Sinusoidal
+from pathsum.weights.spec import NormKind, Spec
+
+BLOCK_NORMS = ("attention_norm", "post_attention_norm", "q_norm", "k_norm", "mlp_norm", "post_mlp_norm")
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What lies before the first layer and after the last."""
+
+    W_E: Float[Tensor, "d_model d_vocab"]
+    W_U: Float[Tensor, "d_vocab d_model"]
+    b_U: Float[Tensor, " d_vocab"] | None = None
+    W_pos: Float[Tensor, "d_model n_ctx"] | None = None
+    final_norm: Norm = Norm()
+
+    def fold(self) -> "Ends":
+        offset = self.final_norm.offset(self.W_U)
+        b_U = offset if self.b_U is None else self.b_U if offset is None else self.b_U + offset
+        return replace(self, W_U=self.final_norm.matrix(self.W_U), b_U=b_U, final_norm=self.final_norm.before())
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model as a value. `read_ends` and `read_block` fetch its parts; `load()` keeps them in memory."""
+
+    spec: Spec
+    read_ends: Callable[[], Ends]
+    read_block: Callable[[int], Block]
+
+    # ---- parts ----
+
+    @property
+    def ends(self) -> Ends:
+        return self.read_ends()
+
+    @property
+    def W_E(self) -> Float[Tensor, "d_model d_vocab"]:
+        """Token embedding, one column a token."""
+        return self.ends.W_E
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_vocab d_model"]:
+        """Unembedding, one row a token."""
+        return self.ends.W_U
+
+    def block(self, layer: int) -> Block:
+        if not 0 <= layer < self.spec.n_layers:
+            raise NotApplicable(f"the model has {self.spec.n_layers} layers (0-based), no layer {layer}")
+        return self.read_block(layer)
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [self.block(layer) for layer in range(self.spec.n_layers)]
+
+    def head(self, name: str) -> Head:
+        """The head printed as `name`, such as `"L1H6"`."""
+        layer, index = head_index(name, self.spec)
+        return self.block(layer).head(index)
+
+    # ---- other weights from these ----
+
+    def fold(self) -> "Weights":
+        """The same function with every norm's gain, centring and bias in the matrices; exact (framework §3)."""
+        if self.spec.folded:
+            return self
+        spec = dataclasses.replace(self.spec, folded=True)
+        return Weights(spec, lambda: self.ends.fold(), lambda layer: self.block(layer).fold())
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Weights":
+        """The same weights with every tensor passed through `change`, when it is read."""
+        return Weights(
+            self.spec,
+            lambda: map_tensors(self.ends, change),
+            lambda layer: map_tensors(self.block(layer), change),
+        )
+
+    def to(self, dtype: torch.dtype) -> "Weights":
+        return self.map(lambda tensor: tensor.to(dtype))
+
+    def load(self) -> "Weights":
+        """Everything read once and kept in memory."""
+        ends, blocks = self.ends, self.blocks
+        return Weights(self.spec, lambda: ends, lambda layer: blocks[layer])
+
+    # ---- tensors by name ----
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by its canonical name."""
+        named = dict(_named(self.ends))
+        for block in self.blocks:
+            named |= _named(block, f"L{block.layer}.")
+        return named
+
+    @classmethod
+    def from_tensors(cls, spec: Spec, tensors: Mapping[str, Tensor]) -> "Weights":
+        """Weights that read `tensors` by canonical name, each when it is needed.
+
+        Raises `MissingTensor` with name and both shapes where the mapping and the spec disagree (on reading).
+        """
+        reader = _Reader(spec, tensors)
+        return cls(spec, reader.ends, reader.block)
+
+
+def head_index(name: str, spec: Spec) -> tuple[int, int]:
+    """`"L1H6"` → `(1, 6)`, checked against the model's shape."""
+    match = re.fullmatch(r"L(\d+)H(\d+)", name)
+    if match is None:
+        raise NotApplicable(f"{name!r} is no head; heads are written like L1H6")
+    layer, index = int(match[1]), int(match[2])
+    if layer >= spec.n_layers or index >= spec.n_heads:
+        raise NotApplicable(
+            f"no head {name}: the model has layers 0 to {spec.n_layers - 1} of heads 0 to {spec.n_heads - 1}"
+        )
+    return layer, index
+
+
+def position_vectors(block: Block, ends: Ends, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """What the layer adds to the inputs of queries and keys only, `[pos, d_model]`."""
+    where = block.attention.positions
+    if isinstance(where, Sinusoidal):
+        return where.table(positions, ends.W_E.shape[0], dtype)
+    if isinstance(where, LearnedQK) and ends.W_pos is not None:
+        return ends.W_pos[:, : len(positions)].mT.to(dtype)
+    return None
+
+
+def required_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
+    """The tensors every model of this spec must have, and their shapes."""
+    must = ["W_E", "W_U"]
+    if spec.learned_positions or any(isinstance(layer.positions, LearnedQK) for layer in spec.layers):
+        must += ["W_pos"]
+    for layer in range(spec.n_layers):
+        must += [f"L{layer}.{name}" for name in ("W_Q", "W_K", "W_V", "W_O")]
+        must += [] if spec.d_mlp is None else [f"L{layer}.mlp.W_in", f"L{layer}.mlp.W_out"]
+    known = shapes(spec)
+    return {name: known[name] for name in must}
+
+
+def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
+    """Every tensor a model of this spec can have, and its shape; biases and norm vectors are optional."""
+    d, query, key = spec.d_model, (spec.n_heads, spec.d_head), (spec.n_key_value_heads, spec.d_head)
+    known: dict[str, tuple[int, ...]] = {
+        "W_E": (d, spec.d_vocab), "W_U": (spec.d_vocab, d), "b_U": (spec.d_vocab,), "W_pos": (d, spec.n_ctx),
+        "final_norm.gain": (d,), "final_norm.bias": (d,),
+    }  # fmt: skip
+    layer: dict[str, tuple[int, ...]] = {
+        "W_Q": (*query, d), "W_K": (*key, d), "W_V": (*key, d), "W_O": (spec.n_heads, d, spec.d_head),
+        "b_Q": query, "b_K": key, "b_V": key, "b_O": (d,), "sinks": (spec.n_heads,),
+    }  # fmt: skip
+    for norm in BLOCK_NORMS:
+        width = spec.d_head if norm in ("q_norm", "k_norm") else d
+        layer |= {f"{norm}.gain": (width,), f"{norm}.bias": (width,)}
+    if spec.d_mlp is not None:
+        layer |= {f"mlp.{name}": (spec.d_mlp, d) for name in ("W_in", "W_gate")} | {"mlp.W_out": (d, spec.d_mlp)}
+        layer |= {f"mlp.{name}": (spec.d_mlp,) for name in ("b_in", "b_gate")} | {"mlp.b_out": (d,)}
+    return known | {f"L{i}.{name}": shape for i in range(spec.n_layers) for name, shape in layer.items()}
+
+
+def check_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Raises `MissingTensor` with both shapes."""
+    if found != expected:
+        raise MissingTensor(
+            f"tensor {name} has shape {found}, but config.json asks for {expected}; "
+            "config and weights are not of the same model"
+        )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Tensors by name, checked against the spec as they are read."""
+
+    spec: Spec
+    tensors: Mapping[str, Tensor]
+
+    def read(self, name: str) -> Tensor | None:
+        if name not in self.tensors:
+            if name in required_shapes(self.spec):
+                raise MissingTensor(f"tensor {name} is missing; config.json asks for {shapes(self.spec)[name]}")
+            return None
+        tensor = self.tensors[name]
+        check_shape(name, tuple(tensor.shape), shapes(self.spec)[name])
+        return tensor
+
+    def norm(self, prefix: str, kind: NormKind) -> Norm:
+        return Norm(kind, self.spec.norm_eps, self.read(f"{prefix}.gain"), self.read(f"{prefix}.bias"))
+
+    def ends(self) -> Ends:
+        fields = {name: self.read(name) for name in ("W_E", "W_U", "b_U", "W_pos")}
+        return Ends(**fields, final_norm=self.norm("final_norm", self.spec.norm))
+
+    def block(self, layer: int) -> Block:
+        prefix = f"L{layer}."
+        names = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "sinks")
+        fields = {name: self.read(prefix + name) for name in names}
+        norms = {name: self.norm(prefix + name, self._kind(name, prefix)) for name in BLOCK_NORMS}
+        return Block(layer, self.spec.layers[layer], **fields, **norms, mlp=self.mlp(prefix))
+
+    def mlp(self, prefix: str) -> Mlp | None:
+        if self.spec.d_mlp is None:
+            return None
+        names = ("W_in", "W_out", "b_in", "b_out", "W_gate", "b_gate")
+        return Mlp(self.spec.activation, **{name: self.read(f"{prefix}mlp.{name}") for name in names})
+
+    def _kind(self, norm: str, prefix: str) -> NormKind:
+        """Norms before attention and MLP are always there; the others where they have a gain."""
+        always = norm == "attention_norm" or (norm == "mlp_norm" and self.spec.d_mlp is not None)
+        if not always and f"{prefix}{norm}.gain" not in self.tensors:
+            return "none"
+        # Norms of queries and keys are RMS norms in every family that has them with one vector a head.
+        return "rms" if norm in ("q_norm", "k_norm") else self.spec.norm
+
+
+def _named(part: object, prefix: str = "") -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for field in dataclasses.fields(part):  # type: ignore[arg-type]
+        value = getattr(part, field.name)
+        if isinstance(value, Tensor):
+            found[prefix + field.name] = value
+        elif isinstance(value, Norm | Mlp):
+            found |= _named(value, f"{prefix}{field.name}.")
+    return found
