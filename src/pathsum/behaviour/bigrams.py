@@ -1,0 +1,81 @@
+"""A text's bigrams beside a model's direct path (paper: "Zero-layer transformers")."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pathsum.weights.weights import Weights
+
+
+@dataclass(frozen=True)
+class BigramComparison:
+    """Per seen token, weighted by how often it is followed by something."""
+
+    tokens: int
+    """Bigrams counted."""
+    entropy: float
+    """Entropy of the text's own bigram table, nats: the least loss any bigram table can have on it."""
+    loss: float
+    """Loss of the direct path on the text, nats."""
+    unigram_entropy: float
+    rank_correlation: float
+    """Spearman's, between counts and the direct path's logits over all outputs, mean over tokens seen ≥ 20 times."""
+
+    @property
+    def kl(self) -> float:
+        """KL(text's bigrams ‖ direct path) in nats per token: exactly the loss beyond the entropy."""
+        return self.loss - self.entropy
+
+
+def bigram_counts(sequences: Int[Tensor, "sequence pos"], d_vocab: int) -> Int[Tensor, "pairs 3"]:
+    """(first, second, count) for every bigram that occurs."""
+    codes = (sequences[:, :-1] * d_vocab + sequences[:, 1:]).flatten()
+    values, counts = codes.unique(return_counts=True)
+    return torch.stack([values // d_vocab, values % d_vocab, counts], dim=1)
+
+
+def direct_log_probabilities(weights: Weights, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n d_vocab"]:
+    """log softmax of the direct path `W_U W_E`, with the final norm (if any) scaled as for the embedding alone."""
+    ends = weights.ends
+    x = ends.W_E[:, tokens].mT
+    x = ends.final_norm.apply(x, ends.final_norm.scale(x))
+    logits = x @ ends.W_U.mT
+    return (logits if ends.b_U is None else logits + ends.b_U).log_softmax(-1)
+
+
+def compare_bigrams(weights: Weights, sequences: Int[Tensor, "sequence pos"], often: int = 20) -> BigramComparison:
+    """The direct path against the bigram table of the given token sequences."""
+    d_vocab = weights.spec.d_vocab
+    first, second, count = bigram_counts(sequences, d_vocab).T
+    total = int(count.sum())
+    firsts = torch.zeros(d_vocab, dtype=torch.long).index_add(0, first, count)
+    seconds = torch.zeros(d_vocab, dtype=torch.long).index_add(0, second, count)
+    weight = count.double() / total
+    entropy = -(weight * (count.double() / firsts[first]).log()).sum().item()
+    share = seconds[seconds > 0].double() / total
+    loss, correlations = 0.0, []
+    for start in range(0, d_vocab, 512):
+        seen = torch.arange(start, min(start + 512, d_vocab))
+        table = direct_log_probabilities(weights, seen)
+        here = (first >= start) & (first < start + 512)
+        loss -= (weight[here] * table[first[here] - start, second[here]].double()).sum().item()
+        dense = torch.zeros(table.shape, dtype=torch.double)
+        dense[first[here] - start, second[here]] = count[here].double()
+        chosen = firsts[seen] >= often
+        correlations += [spearman(dense[i], table[i].double()) for i in chosen.nonzero()[:, 0].tolist()]
+    mean = sum(correlations) / len(correlations) if correlations else float("nan")
+    return BigramComparison(total, entropy, loss, -(share * share.log()).sum().item(), mean)
+
+
+def spearman(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> float:
+    """Rank correlation, ties given their mean rank."""
+    ranks = torch.stack([_mean_ranks(a), _mean_ranks(b)])
+    return torch.corrcoef(ranks)[0, 1].item()
+
+
+def _mean_ranks(x: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    _, inverse, counts = x.unique(return_inverse=True, return_counts=True)
+    last = counts.cumsum(0).double()
+    return (last - (counts.double() - 1) / 2)[inverse]

@@ -1,0 +1,65 @@
+"""What heads do with what they look at: copying on a sequence, and what their removal costs (framework §7)."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pathsum.behaviour.losses import next_token_losses
+from pathsum.runs.forward import forward, logits
+from pathsum.runs.graded import FrozenRun, graded_streams
+from pathsum.runs.run import Run
+
+
+def copying_on_sequence(frozen: FrozenRun) -> list[Float[Tensor, " head"]]:
+    """For each layer and head, in nats: attention-weighted over sources, what OV adds to the attended token's logit.
+
+    `mean_i S_f(i) Σ_j A_ij ((W_U − mean_o W_U)[t_j] · W_OV S_j x_j)`: less the mean addition over the vocabulary, with
+    the final norm's scale frozen.
+    """
+    run, W_U = frozen.run, frozen.ends.W_U
+    own = W_U[run.tokens] - W_U.mean(0)
+    found = []
+    for (block, seen), g in zip(frozen.layers, graded_streams(frozen), strict=False):
+        x = g.sum(0) * seen.attention_scale.unsqueeze(-1)
+        kept = []
+        for head in block.heads:
+            added = ((x @ head.W_V.mT @ head.W_O.mT) * own).sum(-1)
+            moved = (seen.pattern[..., head.index, :, :] @ added.unsqueeze(-1)).squeeze(-1)
+            kept.append((moved * seen.post_attention_scale * run.frozen.final_scale).mean())
+        found.append(torch.stack(kept))
+    return found
+
+
+def value_weighted_pattern(frozen: FrozenRun, layer: int) -> Float[Tensor, "*batch head dst src"]:
+    """`A_ij · ‖W_OV S_j x_j‖`: attention weighted by how much there is to move."""
+    for (block, seen), g in zip(frozen.layers, graded_streams(frozen), strict=False):
+        if block.layer == layer:
+            x = g.sum(0) * seen.attention_scale.unsqueeze(-1)
+            norms = torch.stack([(x @ head.W_V.mT @ head.W_O.mT).norm(dim=-1) for head in block.heads], dim=-2)
+            return seen.pattern * norms.unsqueeze(-2)
+    raise AssertionError("callers pass a layer of the model")
+
+
+@torch.no_grad()
+def removal_losses(run: Run, rows: Tensor, frozen: bool) -> dict[str, float]:
+    """Mean loss over `rows` of the predicted positions with each head's output set to zero, biases of OV included.
+
+    `frozen=True` keeps all recorded patterns, scales and MLP outputs, so only the terms through the head go;
+    `frozen=False` lets the rest of the model react. `rows [*batch, pos − 1]` is a mask.
+    """
+    found = {}
+    for layer in range(run.model.spec.n_layers):
+        for index in range(run.model.spec.n_heads):
+            out = forward(
+                run.weights, run.tokens, frozen=run.frozen if frozen else None, without=frozenset({(layer, index)})
+            )
+            parts = logits(run.weights.ends, out.residual, out.final_scale)
+            found[f"L{layer}H{index}"] = next_token_losses(parts, run.tokens)[rows].mean().item()
+    return found
+
+
+def repeat_rows(tokens: Int[Tensor, "*batch pos"], block: int, start: int) -> Tensor:
+    """Mask over predicted positions: the present token has an earlier copy and its successor in that copy is next."""
+    rows = torch.zeros(*tokens.shape[:-1], tokens.shape[-1] - 1, dtype=torch.bool)
+    rows[..., start + block :] = True
+    return rows
