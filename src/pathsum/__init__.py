@@ -1,0 +1,104 @@
+"""pathsum reads transformers as circuits: exact paths from tokens to logits.
+
+    model = pathsum.open("two-layer")
+    run   = pathsum.run(model, "some text")
+    pathsum.expand(run).by_order().logits      # [order, pos, d_vocab]
+    pathsum.composition(model).frame           # every reading: a table with its manifest
+
+Names are loaded when first used, so that importing pathsum is quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathsum.errors import PathsumError as PathsumError
+    from pathsum.lowrank import LowRank as LowRank
+    from pathsum.paths.logits import expand as expand
+    from pathsum.paths.scores import expand_scores as expand_scores
+    from pathsum.runs.run import run as run
+    from pathsum.study.readings import (
+        attention as attention,
+    )
+    from pathsum.study.readings import (
+        bigrams as bigrams,
+    )
+    from pathsum.study.readings import (
+        composition as composition,
+    )
+    from pathsum.study.readings import (
+        describe as describe,
+    )
+    from pathsum.study.readings import (
+        eigenvalues as eigenvalues,
+    )
+    from pathsum.study.readings import (
+        entries as entries,
+    )
+    from pathsum.study.readings import (
+        importance as importance,
+    )
+    from pathsum.study.readings import (
+        importance_heads as importance_heads,
+    )
+    from pathsum.study.readings import (
+        importance_layers as importance_layers,
+    )
+    from pathsum.study.readings import (
+        in_context as in_context,
+    )
+    from pathsum.study.readings import (
+        induction as induction,
+    )
+    from pathsum.study.readings import (
+        matching as matching,
+    )
+    from pathsum.study.readings import (
+        positional as positional,
+    )
+    from pathsum.study.readings import (
+        reconstruction as reconstruction,
+    )
+    from pathsum.study.readings import (
+        repeats as repeats,
+    )
+    from pathsum.study.readings import (
+        spectra as spectra,
+    )
+    from pathsum.study.readings import (
+        trigrams as trigrams,
+    )
+    from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
+    from pathsum.weights.checkpoint import save as save
+
+_READINGS = (
+    "attention", "bigrams", "composition", "describe", "eigenvalues", "entries", "importance", "importance_heads",
+    "importance_layers", "in_context", "induction", "matching", "positional", "reconstruction", "repeats", "spectra",
+    "trigrams",
+)  # fmt: skip
+
+_PLACES = {
+    "PathsumError": ("pathsum.errors", "PathsumError"),
+    "LowRank": ("pathsum.lowrank", "LowRank"),
+    "open": ("pathsum.weights.checkpoint", "open_model"),
+    "save": ("pathsum.weights.checkpoint", "save"),
+    "run": ("pathsum.runs.run", "run"),
+    "expand": ("pathsum.paths.logits", "expand"),
+    "expand_scores": ("pathsum.paths.scores", "expand_scores"),
+    "toys": ("pathsum.toys", None),
+    **{name: ("pathsum.study.readings", name) for name in _READINGS},
+}
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'pathsum' has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    loaded = importlib.import_module(module)
+    return loaded if attribute is None else getattr(loaded, attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

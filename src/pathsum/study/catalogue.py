@@ -1,0 +1,144 @@
+"""The catalogue: every reading named once. Command line, report and documentation are generated from it.
+
+Adding a reading = one function in `weights_only` or `on_tokens`, and one entry here.
+"""
+
+from pathsum.study.reading import Column, Reading
+
+PAPER = "A Mathematical Framework for Transformer Circuits"
+ATTENTION, NATS, NUMBER, COUNT = "attention", "nats", "1", "count"
+
+HEAD = Column("head", "", "the head, as L1H6")
+SOURCE = Column("source", "", "the earlier head, which writes")
+DESTINATION = Column("destination", "", "the later head, which reads")
+
+READINGS: tuple[Reading, ...] = (
+    Reading(
+        "describe", "Parameters and paths", "Transformer overview; Path expansion", "weights", "GL",
+        (Column("group", "", "what is counted"), Column("name", "", "part"), Column("value", COUNT, "how many")),
+        "weights_only",
+    ),
+    Reading(
+        "reconstruction", "Reconstruction error", "The path expansion trick", "text", "GL",
+        (Column("quantity", "", "what is summed from its terms"), Column("dtype", "", "arithmetic"),
+         Column("error", NUMBER, "max|Σ terms − value| / max|value|")),
+        "on_tokens",
+    ),
+    Reading(
+        "bigrams", "Direct path against bigrams", "Zero-layer transformers", "text", "GL",
+        (Column("bigrams", COUNT, "bigrams in the text"), Column("unigram_entropy", NATS, "entropy of single tokens"),
+         Column("bigram_entropy", NATS, "entropy of a token given the one before"),
+         Column("direct_path_loss", NATS, "loss of softmax(W_U W_E)"),
+         Column("kl", NATS, "KL(text's bigrams ‖ direct path), per token"),
+         Column("rank_correlation", NUMBER, "Spearman, counts with logits, mean over tokens seen ≥ 20 times")),
+        "on_tokens",
+    ),
+    Reading(
+        "spectra", "Copying and matching heads", "Detecting copying heads; QK and OV eigenvalues", "weights", "GL",
+        (HEAD, Column("copying_score", NUMBER, "Σλ/Σ|λ| of W_U W_OV W_E, −1 to 1"),
+         Column("matching_score", NUMBER, "Σλ/Σ|λ| of W_Eᵀ W_QK W_E"),
+         Column("own_token_rank", NUMBER, "mean share of outputs above the source's own token"),
+         Column("own_token_top", NUMBER, "share of tokens that are their own largest output")),
+        "weights_only",
+    ),
+    Reading(
+        "eigenvalues", "Eigenvalues of OV and QK circuits", "Detecting copying heads", "weights", "GL",
+        (HEAD, Column("circuit", "", "OV or QK"), Column("real", NUMBER, "real part"),
+         Column("imaginary", NUMBER, "imaginary part")),
+        "weights_only",
+    ),
+    Reading(
+        "composition", "Composition of heads", "Two-layer attention-only transformers: composition", "weights", "O",
+        (Column("kind", "", "Q, K or V"), SOURCE, DESTINATION,
+         Column("score", NUMBER, "‖RW‖/(‖R‖‖W‖), Frobenius"), Column("baseline", NUMBER, "1/√d_model: chance"),
+         Column("ceiling", NUMBER, "largest score any relative rotation allows"),
+         Column("z", NUMBER, "‖RW‖² in standard deviations of a random rotation"),
+         Column("effect", NUMBER, "score − baseline; negative: the heads avoid each other")),
+        "weights_only",
+    ),
+    Reading(
+        "matching", "Matching score of induction pairs", "How induction heads work", "weights", "GL",
+        (SOURCE, DESTINATION, Column("matching_score", NUMBER, "Σλ/Σ|λ| of W_Eᵀ W_QK^{h2} W_OV^{h1} W_E"),
+         Column("k_effect", NUMBER, "K-composition less baseline (O-invariant)"),
+         Column("k_z", NUMBER, "its z (O-invariant)")),
+        "weights_only",
+    ),
+    Reading(
+        "attention", "Where heads look on a text", "One-layer models: attention patterns", "text", "GL",
+        (HEAD, Column("previous_token", ATTENTION, "mean A[i, i−1]"),
+         *(Column(f"lag_{lag}", ATTENTION, f"mean A[i, i−{lag}] over rows i ≥ {lag}") for lag in range(16))),
+        "on_tokens",
+    ),
+    Reading(
+        "positional", "Positional circuits", "QK circuits and positions", "weights", "GL",
+        (HEAD, Column("lag", COUNT, "destination − source"),
+         Column("score", "score", "mean of what positions alone add to the score, each row centred"),
+         Column("spread", "score", "standard deviation over destinations")),
+        "weights_only",
+    ),
+    Reading(
+        "induction", "Induction heads", "Two-layer attention-only transformers: induction heads", "random tokens", "GL",
+        (HEAD, Column("prefix_matching", ATTENTION, "on the tokens after all earlier copies; 1 is perfect"),
+         Column("start_token", ATTENTION, "on the first token, in rows with no earlier copy"),
+         Column("copying", NATS, "what OV adds to the attended token's logit, less its mean over the vocabulary"),
+         Column("causal_effect", NATS, "loss on the repeats without the head, less with it; the rest reacts"),
+         Column("causal_effect_frozen", NATS, "the same with patterns and scales as recorded"),
+         Column("partner", "", "earlier head of strongest K-composition with z ≥ 10"),
+         Column("is_induction_head", "", "all three tests passed; thresholds in the manifest"),
+         Column("prefix_matching_text", ATTENTION, "the same on the text"),
+         Column("start_token_text", ATTENTION, "the same on the text"),
+         Column("copying_text", NATS, "the same on the text")),
+        "on_tokens",
+    ),
+    Reading(
+        "repeats", "Loss on repeated random tokens", "Two-layer attention-only transformers: induction heads",
+        "random tokens", "GL",
+        (Column("copy", COUNT, "first, second, third"), Column("loss", NATS, "mean loss in that copy")),
+        "on_tokens",
+    ),
+    Reading(
+        "in_context", "In-context learning score", "In-context learning", "text", "GL",
+        (Column("early_token", COUNT, "from 1"), Column("late_token", COUNT, "from 1"),
+         Column("early_loss", NATS, "of predicting that token"), Column("late_loss", NATS, "of predicting that token"),
+         Column("score", NATS, "late less early; negative: context helps"),
+         Column("error", NATS, "standard error over sequences"), Column("mean_loss", NATS, "over all positions")),
+        "on_tokens",
+    ),
+    Reading(
+        "importance", "What each order of terms is worth", "Term importance analysis", "text", "GL",
+        (Column("order", COUNT, "terms of up to this many heads; −1: uniform"), Column("loss", NATS, "their loss"),
+         Column("gain", NATS, "loss saved by this order")),
+        "on_tokens",
+    ),
+    Reading(
+        "importance_layers", "What each layer's terms are worth", "Term importance analysis", "text", "GL",
+        (Column("layer", "", "of the terms' last head"),
+         Column("gain_individual", NATS, "loss saved by its order-1 terms beside the direct path"),
+         Column("gain_ending", NATS, "the same with all terms that end in it"),
+         Column("cost_without", NATS, "loss added when all terms that end in it are left out")),
+        "on_tokens",
+    ),
+    Reading(
+        "importance_heads", "What each head's terms are worth", "Term importance analysis", "text", "GL",
+        (HEAD, Column("gain_individual", NATS, "loss saved by its order-1 term beside the direct path"),
+         Column("gain_ending", NATS, "the same with all terms that end in it"),
+         Column("cost_without", NATS, "loss added when all terms that end in it are left out")),
+        "on_tokens",
+    ),
+    Reading(
+        "entries", "Strongest QK and OV entries", "One-layer models: QK and OV circuits", "weights", "GL",
+        (HEAD, Column("circuit", "", "QK or OV"), Column("rank", COUNT, "1 is the largest"),
+         Column("row", "", "QK: destination token; OV: output token"), Column("source", "", "source token"),
+         Column("value", "score or nats", "QK: centred score; OV: centred logit")),
+        "weights_only",
+    ),
+    Reading(
+        "trigrams", "Skip-trigrams", "One-layer models: skip-trigrams", "weights", "GL",
+        (HEAD, Column("rank", COUNT, "1 is the largest"), Column("source", "", "token attended to"),
+         Column("destination", "", "token that attends"), Column("out", "", "token raised"),
+         Column("effect", "score × nats", "qk · ov"), Column("qk", "score", "centred"), Column("ov", NATS, "centred")),
+        "weights_only",
+    ),
+)  # fmt: skip
+
+BY_NAME: dict[str, Reading] = {reading.name: reading for reading in READINGS}

@@ -1,0 +1,188 @@
+"""Readings made from runs: on a text, and on random tokens repeated three times."""
+
+import polars as pl
+import torch
+
+from pathsum.behaviour.attention import lag_profile, prefix_matching, start_token_rest
+from pathsum.behaviour.bigrams import compare_bigrams
+from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
+from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses
+from pathsum.circuits.composition import layer_composition
+from pathsum.paths.importance import head_losses, order_losses
+from pathsum.paths.logits import expand
+from pathsum.paths.scores import expand_scores
+from pathsum.runs.graded import FrozenRun
+from pathsum.runs.run import run
+from pathsum.study.subject import Subject
+from pathsum.study.weights_only import _frame
+
+INDUCTION_THRESHOLDS = {"prefix_matching": 0.3, "copying": 0.5, "causal_effect": 0.1}
+"""A head that reaches all three is called an induction head: attention, nats, nats."""
+PARTNER_Z = 10.0
+"""K-composition z from which an earlier head counts as a partner."""
+
+
+def reconstruction(subject: Subject) -> pl.DataFrame:
+    """Relative error of the expansion: sum of all terms against logits, and of score terms against scores."""
+    rows = []
+    for dtype in (torch.float32, torch.float64):
+        recorded = run(subject.model, subject.sample_tokens, dtype=dtype)
+        errors = {"logits": expand(recorded).check()}
+        if subject.model.spec.n_layers:
+            errors["attention scores"] = max(
+                expand_scores(recorded, name).by_order().check() for name in subject.head_names
+            )
+        name = str(dtype).removeprefix("torch.")
+        rows += [{"quantity": quantity, "dtype": name, "error": error} for quantity, error in errors.items()]
+    return _frame(rows, ("quantity", "dtype", "error"))
+
+
+def bigrams(subject: Subject) -> pl.DataFrame:
+    """The direct path `W_U W_E` against the text's bigram table."""
+    tokens = subject.text_tokens
+    found = compare_bigrams(subject.raw, tokens[None, :])
+    row = {
+        "bigrams": found.tokens,
+        "unigram_entropy": found.unigram_entropy,
+        "bigram_entropy": found.entropy,
+        "direct_path_loss": found.loss,
+        "kl": found.kl,
+        "rank_correlation": found.rank_correlation,
+    }
+    return _frame([row], tuple(row))
+
+
+def attention(subject: Subject) -> pl.DataFrame:
+    """Previous-token score and lag profile of every head, on the text."""
+    profile = _per_head(subject.text_run.frozen, lambda layer: lag_profile(layer.pattern))
+    columns = ("head", "previous_token", *(f"lag_{lag}" for lag in range(16)))
+    rows = [
+        {
+            "head": name,
+            "previous_token": lags[1].item(),
+            **{f"lag_{lag}": value.item() for lag, value in enumerate(lags)},
+        }
+        for name, lags in zip(subject.head_names, profile, strict=True)
+    ]
+    return _frame(rows, columns)
+
+
+def induction(subject: Subject) -> pl.DataFrame:
+    """The three tests of an induction head, on random tokens repeated three times, and on the text."""
+    columns = ("head", "prefix_matching", "start_token", "copying", "causal_effect", "causal_effect_frozen", "partner",
+               "is_induction_head", "prefix_matching_text", "start_token_text", "copying_text")  # fmt: skip
+    if not subject.model.spec.n_layers:
+        return _frame([], columns)
+    repeats, text = _attention_scores(subject.frozen_repeats), _attention_scores(subject.frozen_text)
+    start = subject.repeated_tokens.shape[1] - 3 * subject.block_length
+    rows_mask = repeat_rows(subject.repeated_tokens, subject.block_length, start)
+    base = next_token_losses(subject.repeats.logits, subject.repeated_tokens)[rows_mask].mean().item()
+    live = removal_losses(subject.repeats, rows_mask, frozen=False)
+    frozen = removal_losses(subject.repeats, rows_mask, frozen=True)
+    partners = k_partners(subject)
+    rows = []
+    for index, name in enumerate(subject.head_names):
+        scores = {key: values[index] for key, values in repeats.items()}
+        scores |= {"causal_effect": live[name] - base, "causal_effect_frozen": frozen[name] - base}
+        scores |= {"partner": partners.get(name)}
+        scores |= {"is_induction_head": all(scores[key] >= low for key, low in INDUCTION_THRESHOLDS.items())}
+        scores |= {f"{key}_text": values[index] for key, values in text.items()}
+        rows.append({"head": name, **{key: scores[key] for key in columns[1:]}})
+    return _frame(rows, columns)
+
+
+def k_partners(subject: Subject) -> dict[str, str]:
+    """For each head the earlier head of the largest K-composition above baseline with z ≥ 10, where there is one."""
+    spec, best = subject.model.spec, {}
+    for later in range(spec.n_layers):
+        for earlier in range(later):
+            pairs = layer_composition(subject.folded, "K", later, earlier)
+            if pairs is None:
+                continue
+            for destination in range(spec.n_heads):
+                for source in range(spec.n_heads):
+                    effect = pairs.score[destination, source].item() - pairs.baseline
+                    known = best.get(f"L{later}H{destination}", (0.0, ""))
+                    if pairs.z[destination, source] >= PARTNER_Z and effect > known[0]:
+                        best[f"L{later}H{destination}"] = (effect, f"L{earlier}H{source}")
+    return {head: partner for head, (_, partner) in best.items()}
+
+
+def repeats(subject: Subject) -> pl.DataFrame:
+    """Loss in the first, second and third copy of the repeated random tokens."""
+    losses = next_token_losses(subject.repeats.logits, subject.repeated_tokens)
+    block = subject.block_length
+    start = subject.repeated_tokens.shape[1] - 3 * block
+    rows = []
+    for copy in range(3):
+        # Predicting the first token of a copy is no repeat of anything: a copy's losses start at its second token.
+        first = start + copy * block
+        rows.append({"copy": copy + 1, "loss": losses[:, first : first + block - 1].mean().item()})
+    return _frame(rows, ("copy", "loss"))
+
+
+def in_context(subject: Subject) -> pl.DataFrame:
+    """Loss by position on the text, and the in-context score: late token's loss less the early token's."""
+    losses = next_token_losses(subject.text_run.logits, subject.windows)
+    early, late = in_context_tokens(subject.model.spec, subject.windows.shape[1])
+    scores = in_context_score(losses, early, late)
+    count = len(scores)
+    row = {
+        "early_token": early,
+        "late_token": late,
+        "early_loss": losses[:, early - 2].mean().item(),
+        "late_loss": losses[:, late - 2].mean().item(),
+        "score": scores.mean().item(),
+        "error": scores.std().item() / count**0.5 if count > 1 else None,
+        "mean_loss": losses.mean().item(),
+    }
+    return _frame([row], tuple(row))
+
+
+def importance(subject: Subject) -> pl.DataFrame:
+    """Loss of the sum of all terms of order ≤ n on the text, and what each order adds; −1 is the uniform guess."""
+    losses = order_losses(subject.frozen_text)
+    rows = [
+        {"order": order, "loss": loss, "gain": None if order < 0 else losses[order] - loss}
+        for order, loss in enumerate(losses, start=-1)
+    ]
+    return _frame(rows, ("order", "loss", "gain"))
+
+
+def importance_layers(subject: Subject) -> pl.DataFrame:
+    """What the terms of each layer are worth on the text: alone beside the direct path, and when left out."""
+    return _set_importance(subject, "layer")
+
+
+def importance_heads(subject: Subject) -> pl.DataFrame:
+    """What the terms of each head are worth on the text: alone beside the direct path, and when left out."""
+    return _set_importance(subject, "head")
+
+
+def _set_importance(subject: Subject, by: str) -> pl.DataFrame:
+    losses = order_losses(subject.frozen_text)
+    direct, full = losses[1], losses[-1]
+    rows = [
+        {
+            by: found.name,
+            "gain_individual": direct - found.individual,
+            "gain_ending": direct - found.ending,
+            "cost_without": found.without - full,
+        }
+        for found in head_losses(subject.frozen_text, by_layer=by == "layer")
+    ]
+    return _frame(rows, (by, "gain_individual", "gain_ending", "cost_without"))
+
+
+def _attention_scores(frozen: FrozenRun) -> dict[str, list[float]]:
+    tokens = frozen.run.tokens
+    return {
+        "prefix_matching": _per_head(frozen.run.frozen, lambda x: prefix_matching(x.pattern, tokens)).tolist(),
+        "start_token": _per_head(frozen.run.frozen, lambda x: start_token_rest(x.pattern, tokens)).tolist(),
+        "copying": torch.cat(copying_on_sequence(frozen)).tolist(),
+    }
+
+
+def _per_head(frozen, measure) -> torch.Tensor:
+    parts = [measure(layer) for layer in frozen.layers]
+    return torch.cat(parts) if parts else torch.empty(0)

@@ -1,0 +1,40 @@
+"""The types of the catalogue. Light on purpose: naming the readings must not load torch or polars."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Needs = Literal["weights", "random tokens", "text"]
+Invariance = Literal["GL", "O"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a result."""
+
+    name: str
+    unit: str
+    """"" for names, "1" for plain numbers."""
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One reading, named once; command line, report and documentation follow from it."""
+
+    name: str
+    title: str
+    section: str
+    """Where the paper defines it."""
+    needs: Needs
+    invariance: Invariance
+    """GL: unchanged under any invertible change of the residual basis; O: under rotations only."""
+    columns: tuple[Column, ...]
+    module: str
+    """The module of `pathsum.study` that has the function of this name."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """`(subject, **options) -> polars.DataFrame`, imported when asked for."""
+        return getattr(importlib.import_module(f"pathsum.study.{self.module}"), self.name)

@@ -1,0 +1,85 @@
+"""A reading's result: a tidy table and everything its numbers depend on."""
+
+import importlib.metadata
+import json
+import math
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from pathsum.errors import StudyError
+from pathsum.study.catalogue import BY_NAME
+from pathsum.study.on_tokens import INDUCTION_THRESHOLDS, PARTNER_Z
+from pathsum.study.reading import Reading
+from pathsum.study.subject import Subject
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tidy table and everything its numbers depend on."""
+
+    reading: Reading
+    frame: pl.DataFrame
+    manifest: dict[str, Any]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows as JSON-ready dictionaries; undefined numbers are None."""
+        return [{key: _plain(value) for key, value in row.items()} for row in self.frame.iter_rows(named=True)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"manifest": …, "rows": [{column: value}, …]}`."""
+        return {"manifest": self.manifest, "rows": self.rows()}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    def _repr_html_(self) -> str:
+        return self.frame._repr_html_()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def read_one(name: str, subject: Subject, **options: Any) -> Result:
+    """One reading of a subject, with its manifest."""
+    if name not in BY_NAME:
+        raise StudyError(f"no reading {name!r}; there are {', '.join(BY_NAME)}")
+    reading = BY_NAME[name]
+    frame: pl.DataFrame = reading.function(subject, **options)
+    return Result(reading, frame, manifest(subject, reading, options))
+
+
+def manifest(subject: Subject, reading: Reading | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Everything the numbers depend on."""
+    model = subject.model
+    found: dict[str, Any] = {"model": model.name, "weights_sha256": _digest(subject), "spec": model.spec.to_dict()}
+    if reading is not None:
+        found |= {"reading": reading.name, "paper_section": reading.section, "invariant_under": reading.invariance}
+        found |= {"units": {column.name: column.unit for column in reading.columns}, "options": options or {}}
+    needs = {"weights", "text", "random tokens"} if reading is None else {reading.needs}
+    if reading is not None and reading.name == "induction":
+        needs |= {"text"}
+        found |= {"thresholds": INDUCTION_THRESHOLDS, "partner_z": PARTNER_Z}
+    found["folded"] = "exactly, in float64, for weights; runs are of the raw weights in float32"
+    if "text" in needs:
+        found["text"] = {"source": subject.text_source, "sequences": subject.sequences, "bos": subject.model.spec.bos
+                         if subject.bos is not False else None}  # fmt: skip
+    if "random tokens" in needs:
+        found["random_tokens"] = {"block": subject.block_length, "copies": 3, "batch": subject.batch}
+    found["seed"] = subject.seed
+    found["versions"] = {name: importlib.metadata.version(name) for name in ("pathsum", "torch", "polars")}
+    found["python"] = platform.python_version()
+    return found
+
+
+def _digest(subject: Subject) -> str:
+    """Once per subject: files do not change under a study."""
+    cache = subject.__dict__
+    if "_digest" not in cache:
+        cache["_digest"] = subject.model.digest()
+    return cache["_digest"]

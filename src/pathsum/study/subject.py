@@ -1,0 +1,145 @@
+"""`Subject`: a model and a text under study, with what several readings share computed once."""
+
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from pathsum.behaviour.attention import default_block, repeated_tokens
+from pathsum.errors import TextError
+from pathsum.runs.graded import FrozenRun, frozen_run
+from pathsum.runs.run import Run, run_weights
+from pathsum.weights.model import Model
+from pathsum.weights.tokens import token_ids
+from pathsum.weights.weights import Weights
+
+SAMPLE = Path(__file__).with_name("sample.txt")
+MODULES = ("argparse", "ast", "calendar", "configparser", "csv", "dataclasses", "doctest", "fractions", "gzip",
+           "heapq", "inspect", "mailbox", "optparse", "pdb", "pickle", "random", "shutil", "statistics", "tarfile",
+           "textwrap", "threading", "turtle", "uuid", "zipfile")  # fmt: skip
+"""The default text: these files of the running Python's standard library."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What readings are made of.
+
+    `text` is a text or token ids; None stands for the sources of some standard-library modules (`MODULES`), or, where
+    the model has no tokenizer, uniformly random tokens.
+    """
+
+    model: Model
+    text: str | Sequence[int] | None = None
+    text_name: str | None = None
+    bos: bool | None = None
+    sequences: int = 16
+    """How many contexts of text are run."""
+    batch: int = 8
+    """How many sequences of repeated random tokens are run."""
+    block: int | None = None
+    """Tokens in a repeated block; None: 64 or what fits three times."""
+    seed: int = 0
+
+    # ---- weights ----
+
+    @cached_property
+    def folded(self) -> Weights:
+        """Folded weights in float64, in memory: for everything read off weights."""
+        return self.model.weights.fold().to(torch.float64).load()
+
+    @cached_property
+    def raw(self) -> Weights:
+        """Raw weights in float32, in memory: for runs."""
+        return self.model.weights.to(torch.float32).load()
+
+    # ---- repeated random tokens ----
+
+    @cached_property
+    def block_length(self) -> int:
+        return default_block(self.model.spec) if self.block is None else self.block
+
+    @cached_property
+    def repeats(self) -> Run:
+        """Random tokens repeated three times, run and recorded."""
+        return run_weights(self.model, self.raw, self.repeated_tokens)
+
+    @cached_property
+    def repeated_tokens(self) -> Int[Tensor, "batch pos"]:
+        return repeated_tokens(self.model.spec, self.block_length, self.batch, seed=self.seed)
+
+    # ---- text ----
+
+    @cached_property
+    def text_source(self) -> str:
+        """What the text is, for the manifest."""
+        if self.text_name is not None:
+            return self.text_name
+        if self.text is not None:
+            return "given"
+        return "random tokens" if self.model.tokenizer is None else f"standard library: {', '.join(MODULES)}"
+
+    @cached_property
+    def text_tokens(self) -> Int[Tensor, " pos"]:
+        """The whole text as one list of tokens, without BOS."""
+        spec = self.model.spec
+        if self.text is not None:
+            return token_ids(self.model, self.text, bos=False)
+        if self.model.tokenizer is None:
+            generator = torch.Generator().manual_seed(self.seed)
+            return torch.randint(spec.d_vocab, (self.sequences * spec.n_ctx,), generator=generator)
+        return token_ids(self.model, standard_library_text(), bos=False)
+
+    @cached_property
+    def windows(self) -> Int[Tensor, "sequence pos"]:
+        """Up to `sequences` contexts, evenly spread over the text; one shorter one if the text is shorter.
+
+        Raises `TextError` for a text of fewer than two tokens.
+        """
+        tokens, spec = self.text_tokens, self.model.spec
+        if len(tokens) < 2:
+            raise TextError(f"the text has {len(tokens)} token(s); readings of a text need at least 2")
+        start = [spec.bos] if spec.bos is not None and self.bos is not False else []
+        length = min(spec.n_ctx - len(start), len(tokens))
+        count = min(self.sequences, len(tokens) // length)
+        starts = torch.linspace(0, len(tokens) - length, count).long()
+        cut = torch.stack([tokens[first : first + length] for first in starts.tolist()])
+        return torch.cat([torch.tensor(start, dtype=torch.long).expand(count, -1), cut], dim=1)
+
+    @cached_property
+    def text_run(self) -> Run:
+        """The text's contexts, run and recorded."""
+        return run_weights(self.model, self.raw, self.windows)
+
+    @cached_property
+    def frozen_text(self) -> FrozenRun:
+        return frozen_run(self.text_run)
+
+    @cached_property
+    def frozen_repeats(self) -> FrozenRun:
+        return frozen_run(self.repeats)
+
+    @cached_property
+    def sample_tokens(self) -> Int[Tensor, " pos"]:
+        """The text attention is shown on: the given one or the sample that ships, cut to 128 tokens or the context."""
+        if self.text is None and self.model.tokenizer is not None:
+            tokens = token_ids(self.model, SAMPLE.read_text(encoding="utf-8").strip(), bos=self.bos)
+        else:
+            tokens = self.windows[0]
+        return tokens[: min(128, self.model.spec.n_ctx)]
+
+    @property
+    def head_names(self) -> list[str]:
+        spec = self.model.spec
+        return [f"L{layer}H{index}" for layer in range(spec.n_layers) for index in range(spec.n_heads)]
+
+
+def standard_library_text() -> str:
+    """Sources of the modules in `MODULES`, those that this Python has, one after the other."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    files = [folder / f"{name}.py" for name in MODULES]
+    return "\n\n".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
