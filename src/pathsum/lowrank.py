@@ -233,8 +233,10 @@ class LowRank:
         empty = torch.empty(0, dtype=torch.long, device=self.left.device)
         best = Entries(torch.empty(0, dtype=_wide(self.left).dtype, device=self.left.device), empty, empty)
         for start, values in self.blocks(block):
-            top = values.flatten().topk(min(k, values.numel()))
-            found = Entries(top.values, top.indices // n + start, top.indices % n)
+            # The k best of a block are among the k best of its rows.
+            rows = values.topk(min(k, n), dim=1)
+            index = torch.arange(start, start + len(values), device=values.device)[:, None].expand_as(rows.indices)
+            found = Entries(rows.values.flatten(), index.flatten(), rows.indices.flatten())
             best = _best(best, found, k)
         return best
 

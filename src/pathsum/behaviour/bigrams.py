@@ -64,18 +64,18 @@ def compare_bigrams(weights: Weights, sequences: Int[Tensor, "sequence pos"], of
         dense = torch.zeros(table.shape, dtype=torch.double)
         dense[first[here] - start, second[here]] = count[here].double()
         chosen = firsts[seen] >= often
-        correlations += [spearman(dense[i], table[i].double()) for i in chosen.nonzero()[:, 0].tolist()]
-    mean = sum(correlations) / len(correlations) if correlations else float("nan")
-    return BigramComparison(total, entropy, loss, -(share * share.log()).sum().item(), mean)
+        correlations.append(spearman(dense[chosen], table[chosen].double()))
+    unigram_entropy = -(share * share.log()).sum().item()
+    return BigramComparison(total, entropy, loss, unigram_entropy, torch.cat(correlations).mean().item())
 
 
-def spearman(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> float:
-    """Rank correlation, ties given their mean rank."""
-    ranks = torch.stack([_mean_ranks(a), _mean_ranks(b)])
-    return torch.corrcoef(ranks)[0, 1].item()
+def spearman(a: Float[Tensor, "row n"], b: Float[Tensor, "row n"]) -> Float[Tensor, " row"]:
+    """Rank correlation of each row of `a` with that of `b`, ties given their mean rank."""
+    x, y = (ranks - ranks.mean(-1, keepdim=True) for ranks in (_mean_ranks(a), _mean_ranks(b)))
+    return (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt()
 
 
-def _mean_ranks(x: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    _, inverse, counts = x.unique(return_inverse=True, return_counts=True)
-    last = counts.cumsum(0).double()
-    return (last - (counts.double() - 1) / 2)[inverse]
+def _mean_ranks(x: Float[Tensor, "row n"]) -> Float[Tensor, "row n"]:
+    ordered = x.sort(-1).values
+    below, through = (torch.searchsorted(ordered, x, right=right) for right in (False, True))
+    return (below + through).double() / 2

@@ -1,11 +1,13 @@
 """What heads do with what they look at: copying on a sequence, and what their removal costs (framework §7)."""
 
+from itertools import product
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from pathsum.behaviour.losses import next_token_losses
-from pathsum.runs.forward import forward, logits
+from pathsum.runs.forward import forward, logits, soft_cap
 from pathsum.runs.graded import FrozenRun, graded_streams
 from pathsum.runs.run import Run
 
@@ -47,14 +49,18 @@ def removal_losses(run: Run, rows: Tensor, frozen: bool) -> dict[str, float]:
     `frozen=True` keeps all recorded patterns, scales and MLP outputs, so only the terms through the head go;
     `frozen=False` lets the rest of the model react. `rows [*batch, pos − 1]` is a mask.
     """
-    found = {}
-    for layer in range(run.model.spec.n_layers):
-        for index in range(run.model.spec.n_heads):
-            out = forward(
-                run.weights, run.tokens, frozen=run.frozen if frozen else None, without=frozenset({(layer, index)})
-            )
-            parts = logits(run.weights.ends, out.residual, out.final_scale)
-            found[f"L{layer}H{index}"] = next_token_losses(parts, run.tokens)[rows].mean().item()
+    residuals = forward(run.weights, run.tokens, record=True).residuals
+    targets, found = run.tokens[..., 1:][rows], {}
+    for layer, index in product(range(run.model.spec.n_layers), range(run.model.spec.n_heads)):
+        out = forward(
+            run.weights,
+            run.tokens,
+            frozen=run.frozen if frozen else None,
+            without=frozenset({(layer, index)}),
+            begin=(layer, residuals[layer]),
+        )
+        kept = logits(run.weights.ends, out.residual[..., :-1, :][rows], out.final_scale[..., :-1][rows])
+        found[f"L{layer}H{index}"] = cross_entropy(soft_cap(kept, run.model.spec.logit_cap), targets).item()
     return found
 
 

@@ -8,6 +8,7 @@ only) and `bias`. Scores are those before any soft-cap and mask; ALiBi's own bia
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from jaxtyping import Float
@@ -37,9 +38,11 @@ class ScoreTerm:
 
 @dataclass(frozen=True)
 class ScoreSplit:
-    """Scores by (query part, key part); `labels` name both axes."""
+    """Scores by (query part, key part)."""
 
-    labels: tuple[str, ...]
+    queries: tuple[str, ...]
+    """What the query parts are: orders 0, 1, …, then `positions` and `bias` where the layer has them."""
+    keys: tuple[str, ...]
     scores: Float[Tensor, "query key *batch dst src"]
     distance: Float[Tensor, "dst src"] | None
     target: Float[Tensor, "*batch dst src"]
@@ -66,11 +69,16 @@ class ScoreExpansion:
 
     def by_order(self) -> ScoreSplit:
         """By (order of the query's paths, order of the key's paths), in one graded pass."""
-        for layer, g in enumerate(graded_streams(self.expansion.frozen)):
-            if layer == self.layer:
-                labels, queries, keys = self._sides({str(k): g[k] for k in range(len(g))})
-                return self._split(labels, queries, keys)
-        raise AssertionError("the layer was checked on construction")
+        g = next(islice(graded_streams(self.expansion.frozen), self.layer, None))
+        parts = {str(order): stream for order, stream in enumerate(g)}
+        queries, keys = self._queries(parts), self._keys(parts)
+        scale = self.block.attention.score_scale
+        scores = torch.stack([torch.stack([scale * q @ k.mT for k in keys.values()]) for q in queries.values()])
+        where, distance = torch.arange(scores.shape[-1]), None
+        if isinstance(alibi := self.block.attention.positions, Alibi):
+            distance = alibi.bias(where, where, scores.dtype)[self.index]
+        target = self.expansion.run.frozen.layers[self.layer].scores[..., self.index, :, :]
+        return ScoreSplit(tuple(queries), tuple(keys), scores, distance, target)
 
     def terms(self, max_order: int | None = None, limit: int = 100_000) -> Iterator[ScoreTerm]:
         """Every (query path, key path) with at most `max_order` heads a side, one at a time.
@@ -82,12 +90,10 @@ class ScoreExpansion:
             raise ExpansionTooLarge(
                 f"{len(paths) ** 2:,} pairs of paths; pass a smaller max_order= or a larger limit= (now {limit:,})"
             )
-        labels, queries, keys = self._sides(paths)
+        queries, keys = self._queries(paths), self._keys(paths)
         scale = self.block.attention.score_scale
         return (
-            ScoreTerm(q_name, k_name, scale * q @ k.mT)
-            for q_name, q in zip(labels, queries, strict=True)
-            for k_name, k in zip(labels, keys, strict=True)
+            ScoreTerm(q_name, k_name, scale * q @ k.mT) for q_name, q in queries.items() for k_name, k in keys.items()
         )
 
     def _paths(self, max_order: int) -> dict[str, Tensor]:
@@ -101,46 +107,31 @@ class ScoreExpansion:
                     found[str(Path(source, chain))] = x
         return found
 
-    def _sides(self, parts: dict[str, Tensor]) -> tuple[tuple[str, ...], list[Tensor], list[Tensor]]:
-        """Labels, and the head's query and key vectors for each part and for what is not from the residual stream."""
-        block, kv = self.block, self.index // self.block.group
-        seen = self.expansion.run.frozen.layers[self.layer]
-        sides = []
-        for W, W_P, b, norm, scale, i in (
-            (block.W_Q, block.W_QP, block.b_Q, block.q_norm, seen.query_scale[..., self.index, :], self.index),
-            (block.W_K, block.W_KP, block.b_K, block.k_norm, seen.key_scale[..., kv, :], kv),
-        ):
-            W_P = W if W_P is None else W_P
-            vectors = [linear(x * seen.attention_scale.unsqueeze(-1), W[i]) for x in parts.values()]
-            extra = {"positions": self._positions(W_P[i]), "bias": self._bias(b, i)}
-            sides.append(([*vectors, *extra.values()], norm, scale))
-        present = [any(side[0][len(parts) + n] is not None for side in sides) for n in (0, 1)]
-        labels = (*parts, *(name for name, here in zip(("positions", "bias"), present, strict=True) if here))
-        shaped = [self._shaped(vectors, len(parts), present, norm, scale) for vectors, norm, scale in sides]
-        return labels, shaped[0], shaped[1]
+    def _queries(self, parts: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The head's query vectors from each part, and from what is not of the residual stream."""
+        block, seen = self.block, self.expansion.run.frozen.layers[self.layer]
+        W, W_P, b = (None if x is None else x[self.index] for x in (block.W_Q, block.W_QP, block.b_Q))
+        return self._vectors(parts, (W, W_P, b), block.q_norm, seen.query_scale[..., self.index, :])
 
-    def _shaped(self, vectors: list[Tensor | None], n: int, present: list[bool], norm: Norm, scale: Tensor) -> list:
-        kept = vectors[:n] + [v for v, here in zip(vectors[n:], present, strict=True) if here]
-        zero = torch.zeros_like(vectors[0]) if vectors[0] is not None else None
-        where = torch.arange(self.expansion.run.tokens.shape[-1])
-        return [rotated(self.block, _scaled(norm, zero if v is None else v + zero, scale), where) for v in kept]
+    def _keys(self, parts: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The same for the keys of the head's key/value head."""
+        block, seen = self.block, self.expansion.run.frozen.layers[self.layer]
+        kv = self.index // block.group
+        W, W_P, b = (None if x is None else x[kv] for x in (block.W_K, block.W_KP, block.b_K))
+        return self._vectors(parts, (W, W_P, b), block.k_norm, seen.key_scale[..., kv, :])
 
-    def _positions(self, W: Tensor) -> Tensor | None:
-        where = torch.arange(self.expansion.run.tokens.shape[-1])
-        p = position_vectors(self.block, self.expansion.frozen.ends, where, W.dtype)
-        return None if p is None else linear(p, W)
-
-    def _bias(self, b: Tensor | None, index: int) -> Tensor | None:
-        return None if b is None else b[index].expand(self.expansion.run.tokens.shape[-1], -1)
-
-    def _split(self, labels: tuple[str, ...], queries: list[Tensor], keys: list[Tensor]) -> ScoreSplit:
-        scale = self.block.attention.score_scale
-        scores = torch.stack([torch.stack([scale * q @ k.mT for k in keys]) for q in queries])
-        where, distance = torch.arange(scores.shape[-1]), None
-        if isinstance(alibi := self.block.attention.positions, Alibi):
-            distance = alibi.bias(where, where, scores.dtype)[self.index]
-        target = self.expansion.run.frozen.layers[self.layer].scores[..., self.index, :, :]
-        return ScoreSplit(labels, scores, distance, target)
+    def _vectors(self, parts: dict[str, Tensor], maps: tuple, norm: Norm, scale: Tensor) -> dict[str, Tensor]:
+        W, W_P, b = maps
+        frozen = self.expansion.frozen
+        where = torch.arange(frozen.run.tokens.shape[-1])
+        seen = frozen.run.frozen.layers[self.layer]
+        found = {name: linear(x * seen.attention_scale.unsqueeze(-1), W) for name, x in parts.items()}
+        p = position_vectors(self.block, frozen.ends, where, W.dtype)
+        if p is not None:
+            found["positions"] = linear(p, W if W_P is None else W_P)
+        if b is not None:
+            found["bias"] = b.expand(len(where), -1)
+        return {name: rotated(self.block, _scaled(norm, x, scale), where) for name, x in found.items()}
 
 
 def _scaled(norm: Norm, x: Tensor, scale: Tensor) -> Tensor:
@@ -153,5 +144,9 @@ def expand_scores(run: Run, head: str) -> ScoreExpansion:
 
     >>> pathsum.expand_scores(run, "L1H6").by_order().scores      # [query order, key order, dst, src]
     """
-    layer, index = head_index(head, run.model.spec)
-    return ScoreExpansion(Expansion(frozen_run(run)), layer, index)
+    return head_scores(Expansion(frozen_run(run)), head)
+
+
+def head_scores(expansion: Expansion, head: str) -> ScoreExpansion:
+    """`expand_scores` of a run that is expanded already."""
+    return ScoreExpansion(expansion, *head_index(head, expansion.run.model.spec))

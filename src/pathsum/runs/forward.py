@@ -3,14 +3,14 @@
 1. `forward(weights, tokens)` is the model, differentiable, and keeps nothing.
 2. With `record=True` it also returns what a frozen run needs: patterns, norm scales, MLP outputs (`Frozen`).
 3. With `frozen=` it replays: patterns, scales and MLP outputs are taken from there, so the pass is affine in what
-   remains. `without=` leaves heads out, frozen or live.
+   remains. `without=` leaves heads out, frozen or live; `begin=` starts in the middle.
 
 Shapes carry any leading batch axes: tokens `[*batch, pos]`, patterns `[*batch, head, dst, src]`.
 """
 
 import math
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -71,27 +71,29 @@ def forward(
     record: bool = False,
     frozen: Frozen | None = None,
     without: Set[HeadIndex] = frozenset(),
+    begin: tuple[int, Float[Tensor, "*batch pos d_model"]] | None = None,
 ) -> Pass:
-    """Residual stream after the last layer; `logits(weights, pass.residual, pass.final_scale)` finishes it.
+    """Residual stream after the last layer; `logits(ends, pass.residual, pass.final_scale)` finishes it.
+
+    `begin=(layer, residual)` starts before that layer with that residual stream instead of with the embedding.
 
     Raises `TextError` for tokens outside the vocabulary or a text longer than the context.
     """
     _check(weights, tokens)
     ends = weights.ends
     positions = torch.arange(tokens.shape[-1], device=tokens.device)
-    x = embed(weights, ends, tokens)
+    first, x = (0, embed(weights, ends, tokens)) if begin is None else begin
     layers: list[FrozenLayer] = []
     residuals: list[Tensor] = []
-    for block in weights.blocks:
-        seen = None if frozen is None else frozen.layers[block.layer]
+    for layer in range(first, weights.spec.n_layers):
+        block = weights.block(layer)
+        seen = None if frozen is None else frozen.layers[layer]
         residuals += [x] if record else []
-        skip = frozenset(head for layer, head in without if layer == block.layer)
-        out, trace = _attention(block, ends, x, positions, seen, skip, record)
-        mid = x if weights.spec.parallel else x + out
-        mlp_out = _mlp(block, mid, seen)
+        skip = frozenset(head for at, head in without if at == layer)
+        out, trace = _attention(block, ends, x, positions, seen, skip)
+        mlp_out = _mlp(block, x if weights.spec.parallel else x + out, seen)
         x = x + out if mlp_out is None else x + out + mlp_out
-        if record and trace is not None:
-            layers.append(FrozenLayer(**trace, mlp=mlp_out))
+        layers += [replace(trace, mlp=mlp_out)] if record else []
     final_scale = ends.final_norm.scale(x) if frozen is None else frozen.final_scale
     return Pass(x, final_scale, tuple(layers), tuple(residuals))
 
@@ -111,7 +113,7 @@ def logits(
     return linear(ends.final_norm.apply(residual, scale), ends.W_U, ends.b_U)
 
 
-def soft_cap(x: Float[Tensor, "*any"], cap: float | None) -> Float[Tensor, "*any"]:
+def soft_cap(x: Float[Tensor, "*any"], cap: float | int | None) -> Float[Tensor, "*any"]:
     return x if cap is None else cap * torch.tanh(x / cap)
 
 
@@ -119,27 +121,22 @@ def soft_cap(x: Float[Tensor, "*any"], cap: float | None) -> Float[Tensor, "*any
 
 
 def _attention(
-    block: Block, ends: Ends, x: Tensor, positions: Tensor, seen: FrozenLayer | None, skip: Set[int], record: bool
-) -> tuple[Tensor, dict[str, Tensor] | None]:
+    block: Block, ends: Ends, x: Tensor, positions: Tensor, seen: FrozenLayer | None, skip: Set[int]
+) -> tuple[Tensor, FrozenLayer]:
+    """What attention adds to the stream, and what it took (live, or from `seen`) to be linear."""
     norm, post = block.attention_norm, block.post_attention_norm
     scale = norm.scale(x) if seen is None else seen.attention_scale
     read = norm.apply(x, scale)
-    trace = None
-    if seen is None:
-        queries, query_scale = queries_of(block, ends, read, positions)
-        keys, key_scale = keys_of(block, ends, read, positions)
-        scores = _scores(block, queries, keys, positions)
-        pattern = _softmax(block, scores, positions)
-    else:
-        pattern = seen.pattern
+    if seen is not None:
+        out = _moved(block, read, seen.pattern, skip)
+        return post.apply(out, seen.post_attention_scale), seen
+    queries, query_scale = queries_of(block, ends, read, positions)
+    keys, key_scale = keys_of(block, ends, read, positions)
+    scores = _scores(block, queries, keys, positions)
+    pattern = _softmax(block, scores, positions)
     out = _moved(block, read, pattern, skip)
-    post_scale = post.scale(out) if seen is None else seen.post_attention_scale
-    if record and seen is None:
-        trace = {
-            "pattern": pattern, "scores": scores, "attention_scale": scale, "post_attention_scale": post_scale,
-            "query_scale": query_scale, "key_scale": key_scale,
-        }  # fmt: skip
-    return post.apply(out, post_scale), trace
+    post_scale = post.scale(out)
+    return post.apply(out, post_scale), FrozenLayer(pattern, scale, post_scale, scores, query_scale, key_scale)
 
 
 def queries_of(

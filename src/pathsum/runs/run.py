@@ -62,7 +62,7 @@ def run(
     torch.Size([2, 12, 6, 6])
     """
     batched = isinstance(text, Tensor) and text.dim() == 2
-    tokens = text.long() if batched else token_ids(model, text, bos)
+    tokens = torch.as_tensor(text).long() if batched else token_ids(model, text, bos)
     return run_weights(model, model.weights.to(dtype).load(), tokens)
 
 

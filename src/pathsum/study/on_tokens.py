@@ -10,7 +10,7 @@ from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_t
 from pathsum.circuits.composition import layer_composition
 from pathsum.paths.importance import head_losses, order_losses
 from pathsum.paths.logits import expand
-from pathsum.paths.scores import expand_scores
+from pathsum.paths.scores import head_scores
 from pathsum.runs.graded import FrozenRun
 from pathsum.runs.run import run
 from pathsum.study.subject import Subject
@@ -27,11 +27,11 @@ def reconstruction(subject: Subject) -> pl.DataFrame:
     rows = []
     for dtype in (torch.float32, torch.float64):
         recorded = run(subject.model, subject.sample_tokens, dtype=dtype)
-        errors = {"logits": expand(recorded).check()}
-        if subject.model.spec.n_layers:
-            errors["attention scores"] = max(
-                expand_scores(recorded, name).by_order().check() for name in subject.head_names
-            )
+        expansion = expand(recorded)
+        errors = {"logits": expansion.check()}
+        if subject.head_names:
+            checks = (head_scores(expansion, name).by_order().check() for name in subject.head_names)
+            errors["attention scores"] = max(checks)
         name = str(dtype).removeprefix("torch.")
         rows += [{"quantity": quantity, "dtype": name, "error": error} for quantity, error in errors.items()]
     return _frame(rows, ("quantity", "dtype", "error"))
@@ -84,10 +84,10 @@ def induction(subject: Subject) -> pl.DataFrame:
     for index, name in enumerate(subject.head_names):
         scores = {key: values[index] for key, values in repeats.items()}
         scores |= {"causal_effect": live[name] - base, "causal_effect_frozen": frozen[name] - base}
-        scores |= {"partner": partners.get(name)}
-        scores |= {"is_induction_head": all(scores[key] >= low for key, low in INDUCTION_THRESHOLDS.items())}
+        passed = all(scores[key] >= low for key, low in INDUCTION_THRESHOLDS.items())
         scores |= {f"{key}_text": values[index] for key, values in text.items()}
-        rows.append({"head": name, **{key: scores[key] for key in columns[1:]}})
+        row = {"head": name, "partner": partners.get(name), "is_induction_head": passed, **scores}
+        rows.append({column: row[column] for column in columns})
     return _frame(rows, columns)
 
 

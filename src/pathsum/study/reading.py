@@ -17,6 +17,8 @@ class Column:
     unit: str
     """"" for names, "1" for plain numbers."""
     meaning: str
+    invariance: Invariance = "GL"
+    """GL: unchanged under any invertible change of the residual basis; O: under rotations only."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,14 @@ class Reading:
     section: str
     """Where the paper defines it."""
     needs: Needs
-    invariance: Invariance
-    """GL: unchanged under any invertible change of the residual basis; O: under rotations only."""
     columns: tuple[Column, ...]
     module: str
     """The module of `pathsum.study` that has the function of this name."""
+
+    @property
+    def invariance(self) -> Invariance:
+        """What every column is invariant under."""
+        return "O" if any(column.invariance == "O" for column in self.columns) else "GL"
 
     @property
     def function(self) -> Callable[..., Any]:

@@ -39,7 +39,7 @@ class Subject:
     bos: bool | None = None
     sequences: int = 16
     """How many contexts of text are run."""
-    batch: int = 8
+    batch: int = 4
     """How many sequences of repeated random tokens are run."""
     block: int | None = None
     """Tokens in a repeated block; None: 64 or what fits three times."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from pathsum.errors import CheckpointError, MissingTensor, UnsupportedFamily
 from pathsum.weights.model import Model
 from pathsum.weights.spec import Spec
-from pathsum.weights.weights import Weights, check_shape, required_shapes, shapes
+from pathsum.weights.weights import Weights, check_names, check_shape, required_shapes, shapes
 
 BUILTIN = Path(__file__).parent / "builtin"
 
@@ -88,8 +88,7 @@ class SafetensorsFile(Mapping[str, Tensor]):
         known = shapes(spec)
         if absent := sorted(set(required_shapes(spec)) - self._names):
             raise MissingTensor(f"tensor {absent[0]} is missing; config.json asks for {known[absent[0]]}")
-        if unknown := sorted(self._names - set(known)):
-            raise CheckpointError(f"tensor {unknown[0]} has no place in the model that config.json describes")
+        check_names(spec, self._names)
         for name in self._names:
             check_shape(name, tuple(self._file.get_slice(name).get_shape()), known[name])
 

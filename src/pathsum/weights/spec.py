@@ -52,8 +52,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         for name in ("d_vocab", "n_ctx", "d_model", "n_heads", "d_head", "n_key_value_heads"):
-            if getattr(self, name) < 1:
-                raise CheckpointError(f"config: {name} is {getattr(self, name)}, must be at least 1")
+            if not isinstance(value := getattr(self, name), int) or value < 1:
+                raise CheckpointError(f"config: {name} is {value!r}, must be a whole number, at least 1")
         for name, known in (("norm", get_args(NormKind)), ("activation", get_args(Activation))):
             if getattr(self, name) not in known:
                 raise CheckpointError(f"config: {name} {getattr(self, name)!r} is not one of {', '.join(known)}")
@@ -98,6 +98,7 @@ def _attention_to_dict(layer: Attention) -> dict[str, Any]:
 def _attention_from_dict(plain: dict[str, Any]) -> Attention:
     positions = plain.get("positions")
     if positions is not None:
-        fields = {key: tuple(v) if isinstance(v, list) else v for key, v in positions.items() if key != "kind"}
+        fields: dict[str, Any] = {key: value for key, value in positions.items() if key != "kind"}
+        fields = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
         positions = KINDS[positions["kind"]](**fields)
     return Attention(**{**plain, "positions": positions})

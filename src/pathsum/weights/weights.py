@@ -7,14 +7,15 @@ Canonical tensor names, as `Weights.from_tensors` reads and `Weights.tensors` wr
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pathsum.errors import MissingTensor, NotApplicable
+from pathsum.errors import CheckpointError, MissingTensor, NotApplicable
 from pathsum.weights.blocks import Block, Head, Mlp, map_tensors
 from pathsum.weights.norms import Norm
 from pathsum.weights.positions import LearnedQK, Sinusoidal
@@ -115,8 +116,10 @@ class Weights:
     def from_tensors(cls, spec: Spec, tensors: Mapping[str, Tensor]) -> "Weights":
         """Weights that read `tensors` by canonical name, each when it is needed.
 
-        Raises `MissingTensor` with name and both shapes where the mapping and the spec disagree (on reading).
+        Raises `CheckpointError` for a name that has no place in the model (at once), and `MissingTensor` with name and
+        both shapes where the mapping and the spec disagree (on reading).
         """
+        check_names(spec, tensors)
         reader = _Reader(spec, tensors)
         return cls(spec, reader.ends, reader.block)
 
@@ -176,6 +179,12 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
     return known | {f"L{i}.{name}": shape for i in range(spec.n_layers) for name, shape in layer.items()}
 
 
+def check_names(spec: Spec, names: Iterable[str]) -> None:
+    """Raises `CheckpointError` for a tensor that the model would silently do without."""
+    if unknown := sorted(set(names) - set(shapes(spec))):
+        raise CheckpointError(f"tensor {unknown[0]} has no place in the model that config.json describes")
+
+
 def check_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """Raises `MissingTensor` with both shapes."""
     if found != expected:
@@ -205,21 +214,22 @@ class _Reader:
         return Norm(kind, self.spec.norm_eps, self.read(f"{prefix}.gain"), self.read(f"{prefix}.bias"))
 
     def ends(self) -> Ends:
-        fields = {name: self.read(name) for name in ("W_E", "W_U", "b_U", "W_pos")}
+        fields: dict[str, Any] = {name: self.read(name) for name in ("W_E", "W_U", "b_U", "W_pos")}
         return Ends(**fields, final_norm=self.norm("final_norm", self.spec.norm))
 
     def block(self, layer: int) -> Block:
         prefix = f"L{layer}."
         names = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "sinks")
-        fields = {name: self.read(prefix + name) for name in names}
-        norms = {name: self.norm(prefix + name, self._kind(name, prefix)) for name in BLOCK_NORMS}
+        fields: dict[str, Any] = {name: self.read(prefix + name) for name in names}
+        norms: dict[str, Any] = {name: self.norm(prefix + name, self._kind(name, prefix)) for name in BLOCK_NORMS}
         return Block(layer, self.spec.layers[layer], **fields, **norms, mlp=self.mlp(prefix))
 
     def mlp(self, prefix: str) -> Mlp | None:
         if self.spec.d_mlp is None:
             return None
         names = ("W_in", "W_out", "b_in", "b_out", "W_gate", "b_gate")
-        return Mlp(self.spec.activation, **{name: self.read(f"{prefix}mlp.{name}") for name in names})
+        fields: dict[str, Any] = {name: self.read(f"{prefix}mlp.{name}") for name in names}
+        return Mlp(self.spec.activation, **fields)
 
     def _kind(self, norm: str, prefix: str) -> NormKind:
         """Norms before attention and MLP are always there; the others where they have a gain."""
