@@ -1,0 +1,51 @@
+# make demo, make test: each from a fresh clone, each does its own set-up.
+PYTHON ?= python3
+BIN := .venv/bin
+JOBS ?= 2
+# Every annotation of shape and type is checked while tests run.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --jaxtyping-packages=pathsum,beartype.beartype
+
+.PHONY: demo test prove check coverage setup bench docs screenshot clean
+
+demo: setup
+	$(BIN)/pathsum read two-layer
+
+test: setup
+	$(PYTEST) -m "not slow"
+
+prove: setup
+	$(PYTEST) -m slow
+
+check: setup
+	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/lint-imports
+	$(BIN)/basedpyright --level error
+
+coverage: setup
+	rm -f .coverage*
+	$(BIN)/coverage run -m pytest -n 0 -m "not slow"
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --fail-under=95
+
+bench: setup
+	$(BIN)/python benchmarks/run.py $(ONLY)
+
+docs: .venv/.docs
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+
+setup: .venv/.installed
+
+# pip takes a CPU build of torch where one lies in its find-links; elsewhere the plain one.
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/.docs: .venv/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist site pathsum-report

@@ -1,0 +1,46 @@
+"""The typer application: `models`, `train`, `read`, and one command for every reading of the catalogue.
+
+Torch is loaded by the command that runs, never by `--help`.
+"""
+
+import importlib.metadata
+from typing import Annotated
+
+import typer
+
+from pathsum.cli.models import models
+from pathsum.cli.read import read
+from pathsum.cli.reading import add_reading
+from pathsum.cli.train import train
+from pathsum.study.catalogue import READINGS
+
+HELP = """Transformers read as circuits: an exact sum of paths from tokens to logits.
+
+Start with: pathsum read two-layer"""
+
+
+def print_version(wanted: bool | None) -> None:
+    if wanted:
+        print(importlib.metadata.version("pathsum"))
+        raise typer.Exit
+
+
+def build_app(wanted: str | None) -> typer.Typer:
+    """The application. The reading named `wanted` gets all its options; the others only their line in `--help`."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app.callback(help=HELP)(top)
+    app.command("models")(models)
+    app.command("train")(train)
+    app.command("read")(read)
+    for reading in READINGS:
+        add_reading(app, reading, reading.name == wanted)
+    return app
+
+
+def top(
+    version: Annotated[
+        bool | None,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit."),
+    ] = None,
+) -> None:
+    """Options of `pathsum` itself; commands have their own."""

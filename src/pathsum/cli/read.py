@@ -1,0 +1,58 @@
+"""`pathsum read MODEL`: every reading, a summary on the terminal, and a folder with tables and a page."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pathsum.cli.subject import MODEL, SEED, SEQUENCES, TEXT, subject_of
+
+OUT = Annotated[
+    Path | None, typer.Option("--out", help="Folder for the report (default: pathsum-report/MODEL; none with --json).")
+]
+ONLY = Annotated[str | None, typer.Option("--only", help="Readings to make, with commas between: composition,spectra.")]
+JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def read(
+    model: MODEL,
+    text: TEXT = None,
+    out: OUT = None,
+    only: ONLY = None,
+    seed: SEED = 0,
+    sequences: SEQUENCES = 16,
+    as_json: JSON = False,
+) -> None:
+    """Read a model: all readings, a summary, and a report."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from pathsum.report.folder import check_place, write_report
+    from pathsum.report.results import run_readings
+    from pathsum.report.summary import summary
+
+    where = out if out is not None or as_json else Path("pathsum-report") / Path(model).name
+    if where is not None:
+        check_place(where)
+    terminal = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        console=terminal, transient=True, disable=not terminal.is_terminal,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task("Opening", total=None)
+        subject = subject_of(model, text, seed, sequences)
+
+        def progress(done: int, total: int, title: str) -> None:
+            bar.update(task, completed=done, total=total, description=title or "Writing")
+
+        chosen = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
+        results = run_readings(subject, progress, chosen)
+        if where is not None:
+            write_report(where, subject, results)
+    if as_json:
+        found = {name: result.to_dict() for name, result in results.items()}
+        print(json.dumps({"model": subject.model.name, "readings": found}, ensure_ascii=False, allow_nan=False))
+        return
+    Console().print(summary(results, where))

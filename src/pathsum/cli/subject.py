@@ -1,0 +1,35 @@
+"""From command-line arguments to a `Subject`, and the options every reading shares."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pathsum.study.subject import Subject
+
+MODEL = Annotated[str, typer.Argument(help="A built-in model (see: pathsum models) or a model folder.")]
+TEXT = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text",
+        help="Text to read the model on: a file, a folder, or the word python; may be given more than once. "
+        "Default: some modules of Python's standard library.",
+    ),
+]
+SEED = Annotated[int, typer.Option("--seed", help="Of the random tokens.")]
+SEQUENCES = Annotated[int, typer.Option("--sequences", min=1, help="Contexts of text to run.")]
+
+
+def subject_of(model: str, text: list[str] | None, seed: int = 0, sequences: int = 16) -> "Subject":
+    """The opened model with the text's documents joined; errors name the model or the file."""
+    from pathsum.study.subject import Subject
+    from pathsum.training.corpus import read_corpus
+    from pathsum.weights.checkpoint import open_model
+
+    opened = open_model(model)
+    if not text:
+        return Subject(opened, seed=seed, sequences=sequences)
+    joined = "\n\n".join(read_corpus(text).documents)
+    names = ", ".join(Path(name).name for name in text)
+    return Subject(opened, joined, names, seed=seed, sequences=sequences)

@@ -1,0 +1,70 @@
+"""`pathsum train`: a recipe and a text in, a folder with a trained model out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="zero-layer, one-layer, two-layer or two-layer-small.")],
+    out: Annotated[Path, typer.Option(help="Folder for the trained model and its checkpoints.")],
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="File, folder, or the word python (this Python's standard library, the default); may be given more "
+            "than once. PATH@28MB takes the first 28 MB."
+        ),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of training.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers of attention, any number from 0.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Heads a layer.")] = None,
+    d_model: Annotated[int | None, typer.Option(help="Width of the residual stream.")] = None,
+    d_head: Annotated[int | None, typer.Option(help="Width of a head.")] = None,
+    vocab: Annotated[int | None, typer.Option(help="Tokens in the vocabulary, trained on the text.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Sequences a step, over all devices.")] = None,
+    tiled: Annotated[float | None, typer.Option(help="Share of sequences that repeat a short stretch.")] = None,
+    norm: Annotated[str | None, typer.Option(help="none, layer or rms.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the start and of the order of the data.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in OUT that was interrupted.")] = False,
+    devices: Annotated[int, typer.Option(help="Processes, one a device.")] = 1,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    precision: Annotated[str, typer.Option(help="bf16-mixed or 32-true.")] = "bf16-mixed",
+    threads: Annotated[int | None, typer.Option(help="Threads a process; all cores by default.")] = None,
+    weights_dtype: Annotated[str, typer.Option(help="float32 or bfloat16: how models are written.")] = "float32",
+) -> None:
+    """Train an attention-only model on a text."""
+    import torch
+
+    from pathsum.training.recipe import recipe as named
+    from pathsum.training.run_folder import Settings
+    from pathsum.training.train import train as train_recipe
+
+    settings = Settings(
+        devices=devices,
+        accelerator=accelerator,
+        precision=precision,
+        threads=threads or max(1, torch.get_num_threads() // max(1, devices)),
+        weights_dtype=weights_dtype,
+    )
+    chosen = named(
+        recipe, steps=steps, layers=layers, heads=heads, d_model=d_model, d_head=d_head, vocab=vocab,
+        context=context, batch=batch, tiled=tiled, norm=norm, seed=seed,
+    )  # fmt: skip
+    facts = train_recipe(chosen, out, text or ["python"], settings, resume)
+    print(summary(facts, out))
+
+
+def summary(facts: dict, out: Path) -> str:
+    """What a finished run says on the terminal."""
+    lines = [f"{out}: {facts['recipe']['name']}, {facts['tokens'] / 1e6:.1f} M tokens in {facts['seconds']:.0f} s"]
+    lines += [f"validation loss {facts['validation_loss']:.3f} nats a token"]
+    found = facts["induction"]
+    if found:
+        lines += [f"induction appeared at step {found['step']} ({found['tokens'] / 1e6:.1f} M tokens)"]
+    elif facts["recipe"]["layers"] > 1:
+        lines += ["induction did not appear; train longer (--steps), or on code, or with --tiled 0.1"]
+    if facts["head"]:
+        lines += [f"best head {facts['head']}: prefix matching {facts['prefix_matching']:.2f}"]
+    return "\n".join(lines)
