@@ -1,0 +1,124 @@
+"""Circuits over tokens, their eigenvalues, own-token ranks, skip-trigrams and positions, against dense tables."""
+
+import numpy as np
+import pytest
+import torch
+
+import oracle
+from cases import BY_NAME, CASES, agree
+from pathsum.circuits.positional import lag_curve, positional_scores
+from pathsum.circuits.spectra import ov_eigenvalues, own_token_ranks, pair_eigenvalues, positivity, qk_eigenvalues
+from pathsum.circuits.tables import direct_path, layer_OV, layer_QK, ov_circuit, qk_circuit
+from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
+from pathsum.errors import NotApplicable
+from pathsum.lowrank import LowRank
+
+LAYERED = [case for case in CASES if case.spec.n_layers]
+EVERY_LAYERED_CASE = pytest.mark.parametrize("case", LAYERED, ids=repr)
+DELTA = 3
+
+
+@EVERY_LAYERED_CASE
+def test_circuits_are_the_oracles_dense_tables(case):
+    agree(direct_path(case.folded).dense(), oracle.dense_unembedding(case.spec, case.arrays) @ case.arrays["W_E"])
+    for layer in range(case.spec.n_layers):
+        ov, qk = ov_circuit(case.folded, layer), qk_circuit(case.folded, layer, DELTA)
+        for index in range(case.spec.n_heads):
+            agree(ov[index].dense(), oracle.ov_circuit(case.spec, case.arrays, layer, index))
+            agree(qk[index].dense(), oracle.qk_circuit(case.spec, case.arrays, layer, index, DELTA))
+
+
+@EVERY_LAYERED_CASE
+def test_copying_and_matching_scores_are_those_of_the_whole_tables(case):
+    layer = case.spec.n_layers - 1
+    copying = positivity(ov_eigenvalues(case.folded, layer))
+    matching = positivity(qk_eigenvalues(case.folded, layer, DELTA))
+    for index in range(case.spec.n_heads):
+        theirs = oracle.copying_score(case.spec, case.arrays, layer, index)
+        assert copying[index].item() == pytest.approx(theirs, abs=1e-6)
+        theirs = oracle.matching_score(case.spec, case.arrays, layer, index, DELTA)
+        assert matching[index].item() == pytest.approx(theirs, abs=1e-6)
+
+
+def test_matching_score_of_a_pair_is_that_of_the_whole_table():
+    case = BY_NAME["gpt2"]
+    found = positivity(pair_eigenvalues(case.folded, layer_QK(case.folded, 1)[2], layer_OV(case.folded, 0)))
+    for source in range(case.spec.n_heads):
+        theirs = oracle.pair_matching_score(case.spec, case.arrays, (0, source), (1, 2))
+        assert found[source].item() == pytest.approx(theirs, abs=1e-6)
+
+
+def test_positivity_is_one_for_a_copy_minus_one_for_its_opposite_and_nan_for_nothing():
+    copy = LowRank(torch.eye(5)[:, :3], torch.eye(5)[:3])
+    assert positivity(copy.eigenvalues()) == 1.0
+    assert positivity((-copy).eigenvalues()) == -1.0
+    assert positivity((0.0 * copy).eigenvalues()).isnan()
+
+
+@pytest.mark.parametrize("block", [1, 4, 1024])
+def test_own_token_ranks_count_strictly_larger_outputs(block):
+    case = BY_NAME["gpt2"]
+    circuit = ov_circuit(case.folded, 0)[1]
+    assert own_token_ranks(circuit, block).tolist() == oracle.own_token_ranks(circuit.dense().numpy())
+    assert own_token_ranks(circuit * 0.0, block).tolist() == [0] * case.spec.d_vocab
+
+
+def brute_trigrams(qk: np.ndarray, ov: np.ndarray, count: int, per_source: int) -> list[float]:
+    """All triples, sorted; at most `per_source` of each source."""
+    best = []
+    for source in range(qk.shape[1]):
+        products = sorted((q * o for q in qk[:, source] for o in ov[:, source] if q > 0 and o > 0), reverse=True)
+        best += products[:per_source]
+    return sorted(best, reverse=True)[:count]
+
+
+@pytest.mark.parametrize(("count", "per_source", "block"), [(5, 1, 1024), (30, 3, 2), (500, 11, 4)])
+def test_skip_trigrams_are_the_strongest_of_all_triples(count, per_source, block):
+    case = BY_NAME["gpt2"]
+    qk, ov = centred_qk(qk_circuit(case.folded, 1)[0], 0.5), centred_ov(ov_circuit(case.folded, 1)[0])
+    found = skip_trigrams(qk, ov, count, per_source, block)
+    theirs = brute_trigrams(qk.dense().numpy(), ov.dense().numpy(), count, per_source)
+    agree(found.effect, theirs, 1e-10)
+    agree(found.qk, qk.entries(found.destination, found.source))
+    agree(found.ov, ov.entries(found.out, found.source))
+
+
+def test_centring_takes_out_what_the_softmax_ignores():
+    case = BY_NAME["gpt2"]
+    circuit = qk_circuit(case.folded, 1)[0].dense()
+    agree(centred_qk(qk_circuit(case.folded, 1)[0], 0.5).dense(), 0.5 * (circuit - circuit.mean(1, keepdim=True)))
+    circuit = ov_circuit(case.folded, 1)[0].dense()
+    agree(centred_ov(ov_circuit(case.folded, 1)[0]).dense(), circuit - circuit.mean(0, keepdim=True))
+
+
+@pytest.mark.parametrize("name", ["two_layers_sinusoidal", "positions_after_norm_and_qk_norm", "three_layers_alibi"])
+def test_positional_scores_are_the_position_part_of_the_scores(name):
+    case = BY_NAME[name]
+    n = 5
+    for layer in range(case.spec.n_layers):
+        found = positional_scores(case.folded, layer, n)
+        for head in range(case.spec.n_heads):
+            if name == "three_layers_alibi":
+                agree(found[head], oracle.alibi_table(case.spec, layer, head, n))
+                continue
+            kv = head // case.spec.group
+            p = np.array([oracle.position_vector(case.spec, case.arrays, layer, i) for i in range(n)])
+            sides = []
+            for which, index in (("Q", head), ("K", kv)):
+                W = oracle.qk_gain(case.spec, case.arrays, layer, which) @ case.arrays[f"L{layer}.W_{which}"][index]
+                sides.append(p @ W.T)
+            if case.folded.block(layer).b_Q is not None:
+                sides[0] = sides[0] + case.folded.block(layer).b_Q[head].numpy()
+            agree(found[head], case.spec.layers[layer].score_scale * sides[0] @ sides[1].T, 1e-11)
+
+
+def test_rotary_layers_have_no_positional_scores_of_their_own():
+    with pytest.raises(NotApplicable, match="no positions of its own"):
+        positional_scores(BY_NAME["llama"].folded, 0, 4)
+
+
+def test_a_lag_curve_is_the_mean_of_each_diagonal():
+    scores = torch.arange(16.0, dtype=torch.float64).reshape(1, 4, 4)
+    mean, spread = lag_curve(scores, 2)
+    agree(mean, [[(0 + 5 + 10 + 15) / 4, (4 + 9 + 14) / 3]])
+    agree(spread, [[np.std([0, 5, 10, 15], ddof=0), np.std([4, 9, 14], ddof=0)]])

@@ -1,0 +1,271 @@
+"""The command line: clean output, one clear line for every mistake, nothing half-written."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import pathsum
+from pathsum.cli import main
+from pathsum.study.catalogue import READINGS
+from pathsum.toys import induction_model, skip_trigram_model
+
+FAST = "two-layer-small"
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "toy"
+    pathsum.save(folder, induction_model().weights)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trigram_toy(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "trigrams"
+    pathsum.save(folder, skip_trigram_model([(1, 2, 3)]).weights)
+    return folder
+
+
+def succeed(arguments: list[str], capsys) -> str:
+    """Output of a command that must work."""
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    captured = capsys.readouterr()
+    assert stopped.value.code == 0, captured.err
+    return captured.out
+
+
+def fail(arguments: list[str], capsys) -> str:
+    """The one line on stderr of a command that must fail, with nothing on stdout."""
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    captured = capsys.readouterr()
+    assert stopped.value.code == 1
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1 and captured.err.startswith("pathsum: ")
+    return captured.err
+
+
+# ---- what it prints ----
+
+
+def test_help_names_every_reading_without_loading_torch():
+    code = "import sys; from pathsum.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "assert not {'torch', 'polars', 'altair'} & set(sys.modules), 'heavy imports'"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(reading.name in done.stdout for reading in READINGS)
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda r: r.name)
+def test_every_reading_is_a_command_that_prints_one_json_object(reading, toy, trigram_toy, capsys):
+    toy = trigram_toy if reading.name == "trigrams" else toy
+    found = json.loads(succeed([reading.name, str(toy), "--json"], capsys))
+    assert set(found) == {"manifest", "rows"}
+    assert found["manifest"]["reading"] == reading.name
+    names = [column.name for column in reading.columns]
+    assert found["rows"] and all(list(row) == names for row in found["rows"])
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda r: r.name)
+def test_every_reading_prints_a_table_within_80_columns_and_csv(reading, toy, trigram_toy, capsys, monkeypatch):
+    toy = trigram_toy if reading.name == "trigrams" else toy
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = succeed([reading.name, str(toy)], capsys)
+    assert reading.title in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    rows = list(csv.DictReader(io.StringIO(succeed([reading.name, str(toy), "--csv"], capsys))))
+    assert list(rows[0]) == [column.name for column in reading.columns]
+
+
+def test_help_of_a_reading_has_its_options_and_columns(capsys):
+    shown = " ".join(succeed(["composition", "--help"], capsys).split())
+    assert "--delta" in shown and "--erratum" in shown and "--sampled" in shown
+    assert "largest score any relative rotation allows" in shown
+
+
+def test_options_reach_the_reading(toy, capsys):
+    found = json.loads(succeed(["composition", str(toy), "--erratum", "--sampled", "--json"], capsys))
+    assert {"cyclic_score", "sampled_baseline", "sampled_error"} <= set(found["rows"][0])
+    assert found["manifest"]["options"]["erratum"] is True
+    assert len(json.loads(succeed(["entries", str(toy), "--count", "2", "--json"], capsys))["rows"]) == 4 * 2 * 2
+
+
+def test_undefined_numbers_are_null(toy, capsys):
+    found = json.loads(succeed(["spectra", str(toy), "--json"], capsys))
+    assert found["rows"][0]["copying_score"] is None
+
+
+def test_models_are_listed_with_their_facts(capsys):
+    found = json.loads(succeed(["models", "--json"], capsys))
+    assert [row["name"] for row in found] == ["one-layer", "two-layer", "two-layer-small", "zero-layer"]
+    assert all(row["MB"] <= 12 for row in found)
+    assert "two-layer-small" in succeed(["models"], capsys)
+
+
+def test_the_version_is_printed(capsys):
+    assert succeed(["--version"], capsys).strip() == "0.1.0"
+
+
+def test_read_prints_a_summary_and_writes_a_report(toy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = succeed(["read", str(toy), "--out", str(tmp_path / "report")], capsys)
+    assert "L1H1" in shown and "report.html" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert (tmp_path / "report" / "report.html").is_file() and (tmp_path / "report" / "manifest.json").is_file()
+
+
+def test_read_json_has_every_reading_by_name_and_writes_nothing(toy, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = json.loads(succeed(["read", str(toy), "--json"], capsys))
+    assert set(found["readings"]) == {reading.name for reading in READINGS}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_read_only_makes_the_readings_named(toy, capsys):
+    found = json.loads(succeed(["read", str(toy), "--json", "--only", "spectra,repeats"], capsys))
+    assert set(found["readings"]) == {"spectra", "repeats"}
+
+
+def test_tokens_cannot_reach_the_terminal_as_control_characters(tmp_path, capsys):
+    from pathsum.report.terminal import _cell
+
+    assert _cell("\x1b[31mred\n") == "\\x1b[31mred\\n"
+    assert _cell("é") == "é"
+
+
+# ---- mistakes ----
+
+
+def test_an_unknown_model_suggests_the_nearest(capsys):
+    assert "did you mean 'two-layer'" in fail(["spectra", "two-layr"], capsys)
+
+
+def test_a_folder_without_config_is_named(tmp_path, capsys):
+    assert "has no config.json" in fail(["spectra", str(tmp_path)], capsys)
+
+
+def test_a_file_instead_of_a_folder_is_named(toy, capsys):
+    assert "is a file" in fail(["spectra", str(toy / "config.json")], capsys)
+
+
+def test_a_truncated_safetensors_file_is_named(toy, tmp_path, capsys):
+    whole = (toy / "model.safetensors").read_bytes()
+    (tmp_path / "config.json").write_bytes((toy / "config.json").read_bytes())
+    (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    message = fail(["spectra", str(tmp_path)], capsys)
+    assert "model.safetensors" in message and "copy it again" in message
+    (tmp_path / "model.safetensors").unlink()
+    assert "model.safetensors is missing" in fail(["spectra", str(tmp_path)], capsys)
+
+
+def changed_config(toy: Path, folder: Path, **fields) -> Path:
+    config = json.loads((toy / "config.json").read_text()) | fields
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes((toy / "model.safetensors").read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"d_model": 7}, "but config.json asks for"),
+        ({"d_vocab": 17}, "but config.json asks for"),
+        ({"n_layers": 3}, "3 layers, but facts for 2"),
+        ({"n_heads": 0}, "n_heads is 0"),
+        ({"norm": "batch"}, "norm 'batch'"),
+        ({"colour": "red"}, "unknown field 'colour'"),
+        ({"model_type": "bert"}, "models saved by pathsum only"),
+        ({"layers": [{"positions": {"kind": "spiral"}}] * 2}, "spiral"),
+        ({"d_head": "many"}, "d_head"),
+    ],
+)
+def test_a_config_that_disagrees_with_the_tensors_is_named(fields, message, toy, tmp_path, capsys, unchecked):
+    assert message in fail(["spectra", str(changed_config(toy, tmp_path, **fields))], capsys)
+
+
+def test_a_tensor_without_a_place_is_named(toy, tmp_path, capsys):
+    from safetensors.torch import load_file, save_file
+
+    changed_config(toy, tmp_path)
+    save_file({**load_file(toy / "model.safetensors"), "L5.W_Q": torch.zeros(2)}, tmp_path / "model.safetensors")
+    assert "L5.W_Q has no place" in fail(["spectra", str(tmp_path)], capsys)
+
+
+def test_broken_json_and_tokenizers_are_named(toy, tmp_path, capsys):
+    changed_config(toy, tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    assert "no readable tokenizer" in fail(["spectra", str(tmp_path)], capsys)
+    (tmp_path / "config.json").write_text("[1, 2")
+    assert "no readable JSON" in fail(["spectra", str(tmp_path)], capsys)
+
+
+def test_a_text_of_one_token_is_refused(tmp_path, capsys):
+    (tmp_path / "short.txt").write_text("a")
+    assert "at least 2" in fail(["importance", FAST, "--text", str(tmp_path / "short.txt")], capsys)
+
+
+def test_a_text_that_is_not_there_is_named(capsys):
+    assert "nowhere.txt does not exist" in fail(["importance", FAST, "--text", "nowhere.txt"], capsys)
+
+
+def test_text_for_a_model_without_a_tokenizer_is_refused(toy, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("some words")
+    assert "no tokenizer.json" in fail(["importance", str(toy), "--text", str(tmp_path / "text.txt")], capsys)
+
+
+def test_an_unknown_reading_after_only_is_named(toy, capsys):
+    assert "no reading 'spectr'" in fail(["read", str(toy), "--json", "--only", "spectr"], capsys)
+
+
+def test_wrong_usage_exits_2(toy, capsys):
+    for arguments in (
+        ["nothing"],
+        ["spectra"],
+        ["spectra", str(toy), "--wrong"],
+        ["composition", str(toy), "--delta", "x"],
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+        assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_report_never_replaces_a_folder_that_is_not_one(toy, tmp_path, capsys):
+    (tmp_path / "precious.txt").write_text("mine")
+    assert str(tmp_path) in fail(["read", str(toy), "--out", str(tmp_path)], capsys)
+    assert [file.name for file in tmp_path.iterdir()] == ["precious.txt"]
+
+
+# ---- models from memory and disk ----
+
+
+def test_a_saved_model_opens_to_the_same_model(tmp_path):
+    model = skip_trigram_model([(1, 2, 3)])
+    pathsum.save(tmp_path / "deep" / "model", model.weights)
+    opened = pathsum.open(tmp_path / "deep" / "model")
+    assert opened.spec == model.spec
+    assert all(torch.equal(opened.weights.tensors()[name], t) for name, t in model.weights.tensors().items())
+    pathsum.save(tmp_path / "deep" / "model", induction_model().weights)
+    assert pathsum.open(tmp_path / "deep" / "model").spec.n_layers == 2
+    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["model"]
+
+
+def test_opening_reads_no_weights_and_a_block_reads_only_its_own(toy, monkeypatch, unchecked):
+    from pathsum.weights import checkpoint
+
+    read = []
+    original = checkpoint.SafetensorsFile.__getitem__
+    monkeypatch.setattr(
+        checkpoint.SafetensorsFile, "__getitem__", lambda self, name: read.append(name) or original(self, name)
+    )
+    model = pathsum.open(toy)
+    assert read == []
+    model.weights.head("L1H0")
+    assert read and all(name.startswith("L1.") for name in read)

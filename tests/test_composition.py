@@ -1,0 +1,187 @@
+"""Composition: true order of the product, exact null moments, ceilings; and the wrong formulas that must not pass."""
+
+import math
+
+import pytest
+import torch
+
+import oracle
+from cases import BY_NAME, CASES, agree
+from pathsum.circuits.composition import (
+    KINDS,
+    composition_pairs,
+    cyclic_score,
+    layer_composition,
+    null_moments,
+    reader_matrices,
+    sampled_baseline,
+)
+from pathsum.circuits.tables import layer_OV
+from pathsum.errors import NotApplicable
+from pathsum.lowrank import LowRank
+from pathsum.weights.positions import Rotary
+
+DEEP = [case for case in CASES if case.spec.n_layers >= 2]
+EVERY_DEEP_CASE = pytest.mark.parametrize("case", DEEP, ids=repr)
+
+
+def rotary(case, layer) -> bool:
+    return isinstance(case.spec.layers[layer].positions, Rotary)
+
+
+@EVERY_DEEP_CASE
+@pytest.mark.parametrize("kind", KINDS)
+def test_score_ceiling_and_z_are_the_oracles(case, kind):
+    later, earlier, delta = case.spec.n_layers - 1, 0, 2
+    pairs = layer_composition(case.folded, kind, later, earlier, delta)
+    for d in range(case.spec.n_heads):
+        for s in range(case.spec.n_heads):
+            theirs = oracle.composition(case.spec, case.arrays, kind, (earlier, s), (later, d), delta)
+            assert pairs.score[d, s].item() == pytest.approx(theirs.score, rel=1e-10)
+            assert pairs.ceiling[d, s].item() == pytest.approx(theirs.ceiling, rel=1e-10)
+            assert pairs.z[d, s].item() == pytest.approx(theirs.z, rel=1e-8)
+    assert pairs.baseline == pytest.approx(case.spec.d_model**-0.5)
+
+
+@pytest.mark.parametrize("slab", [1, 3, 64])
+def test_slabs_change_nothing(slab):
+    case = BY_NAME["gpt2"]
+    readers, writers = reader_matrices(case.folded, 1, "K"), layer_OV(case.folded, 0)
+    agree(composition_pairs(readers, writers, slab).score, composition_pairs(readers, writers).score)
+
+
+def test_null_moments_are_those_of_sampled_rotations():
+    generator = torch.Generator().manual_seed(0)
+    d, n = 8, 20_000
+    X, Y = (torch.randn(d, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+    A, B = X @ torch.diag(torch.tensor([3.0, 1.0, 0.2]).double()) @ X.T, Y @ Y.T
+    gaussian = torch.randn(n, d, d, generator=generator, dtype=torch.float64)
+    Q, R = torch.linalg.qr(gaussian)
+    Q = Q * R.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]
+    sampled = (A @ Q @ B @ Q.mT).diagonal(dim1=-2, dim2=-1).sum(-1)
+    traces = [torch.trace(M) for M in (A, A @ A, B, B @ B)]
+    mean, variance = null_moments(*traces, d)
+    assert sampled.mean().item() == pytest.approx(mean.item(), abs=4 * (variance / n).sqrt().item())
+    assert sampled.var().item() == pytest.approx(variance.item(), rel=0.05)
+
+
+def test_the_baseline_is_the_root_mean_square_over_random_rotations():
+    generator = torch.Generator().manual_seed(1)
+    d, n = 16, 4000
+    reader = LowRank(*(torch.randn(s, generator=generator, dtype=torch.float64) for s in ((d, 3), (3, d))))
+    writer = LowRank(*(torch.randn(s, generator=generator, dtype=torch.float64) for s in ((n, d, 2), (n, 2, d))))
+    Q = torch.linalg.qr(torch.randn(n, d, d, generator=generator, dtype=torch.float64)).Q
+    rotated = LowRank(Q @ writer.left[0], (writer.right[0] @ Q.mT))
+    scores = composition_pairs(LowRank(reader.left[None], reader.right[None]), rotated).score
+    assert scores.square().mean().sqrt().item() == pytest.approx(d**-0.5, rel=0.03)
+
+
+def test_the_sampled_baseline_lies_a_little_below_and_is_seeded():
+    mean, error = sampled_baseline(64, 8, samples=200)
+    assert (mean, error) == sampled_baseline(64, 8, samples=200)
+    assert mean < 64**-0.5
+    assert mean == pytest.approx(64**-0.5, abs=0.01)
+    assert 0 < error < 0.01
+
+
+def test_no_rotation_beats_the_ceiling_and_aligned_matrices_reach_it():
+    case = BY_NAME["gpt2"]
+    writers = layer_OV(case.folded, 0)
+    aligned = composition_pairs(LowRank(writers.right.mT, writers.left.mT), writers)
+    assert (aligned.score <= aligned.ceiling + 1e-12).all()
+    s = writers.singular_values().square()
+    agree(aligned.score.diagonal(), s.square().sum(-1).sqrt() / s.sum(-1))
+    agree(aligned.ceiling.diagonal(), aligned.score.diagonal())
+
+
+def test_heads_that_avoid_each_other_score_below_the_baseline_with_negative_z():
+    eye = torch.eye(8, dtype=torch.float64)
+    reader = LowRank(eye[None, :, :2], eye[None, :2])
+    writer = LowRank(eye[None, :, 4:], eye[None, 4:])
+    pairs = composition_pairs(reader, writer)
+    assert pairs.score.item() == 0.0
+    assert pairs.z.item() < -2
+
+
+def test_z_is_nan_where_no_rotation_changes_anything():
+    eye = torch.eye(6, dtype=torch.float64)[None]
+    pairs = composition_pairs(LowRank(eye, eye), LowRank(eye, eye))
+    assert math.isnan(pairs.z.item())
+
+
+def test_earlier_or_equal_layers_do_not_read_later_ones():
+    with pytest.raises(NotApplicable, match="earlier writer"):
+        layer_composition(BY_NAME["gpt2"].folded, "K", 1, 1)
+
+
+# ---- rotary ----
+
+
+def test_rotary_q_and_k_need_a_distance_and_v_does_not():
+    folded = BY_NAME["llama"].folded
+    assert layer_composition(folded, "Q", 1, 0) is None
+    assert layer_composition(folded, "K", 1, 0) is None
+    assert layer_composition(folded, "V", 1, 0) is not None
+
+
+def test_over_several_distances_the_score_is_the_root_mean_square():
+    case = BY_NAME["llama"]
+    scores = [layer_composition(case.folded, "K", 1, 0, delta).score for delta in (0, 1, 5)]
+    together = layer_composition(case.folded, "K", 1, 0, (0, 1, 5))
+    agree(together.score, torch.stack(scores).square().mean(0).sqrt())
+    assert together.z.isnan().all()
+    every = [layer_composition(case.folded, "K", 1, 0, delta).score for delta in range(case.spec.n_ctx)]
+    agree(layer_composition(case.folded, "K", 1, 0, "rms").score, torch.stack(every).square().mean(0).sqrt())
+
+
+# ---- the erratum ----
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_cyclic_score_is_the_papers_mistake_and_differs(kind):
+    case = BY_NAME["two_layers_sinusoidal"]
+    found = cyclic_score(case.folded, kind, 1, 0)
+    for d in range(case.spec.n_heads):
+        for s in range(case.spec.n_heads):
+            theirs = oracle.erratum_score(case.spec, case.arrays, kind, (0, s), (1, d))
+            assert found[d, s].item() == pytest.approx(theirs, rel=1e-10)
+    assert (found - layer_composition(case.folded, kind, 1, 0).score).abs().max() > 1e-2
+
+
+# ---- wrong formulas seen in the wild (framework §12) ----
+
+
+def dense(case, layer, index):
+    head = case.folded.block(layer).head(index)
+    return head.QK().dense() if not rotary(case, layer) else None, head.OV.dense(), head
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "wrong"),
+    [
+        ("Q without the transpose", "Q", lambda later, OV: later.QK().dense() @ OV),
+        ("Q from W_Qᵀ alone", "Q", lambda later, OV: later.W_Q @ OV),
+        ("K from W_K alone", "K", lambda later, OV: later.W_K @ OV),
+        ("V in reverse order", "V", lambda later, OV: OV @ later.OV.dense()),
+        ("V without W_O", "V", lambda later, OV: later.W_V @ OV),
+        ("the sender's read side contracted", "K", lambda later, OV: later.QK().dense() @ OV.T),
+    ],
+)
+def test_wrong_products_are_not_what_is_computed(what, kind, wrong):
+    case = BY_NAME["two_layers_sinusoidal"]
+    _, OV, _ = dense(case, 0, 1)
+    _, _, later = dense(case, 1, 2)
+    product = wrong(later, OV)
+    reader = reader_matrices(case.folded, 1, kind)[2]
+    bad = torch.linalg.norm(product) / (reader.norm() * torch.linalg.norm(OV))
+    good = layer_composition(case.folded, kind, 1, 0).score[2, 1]
+    assert abs(bad - good) > 1e-3, what
+
+
+def test_ignoring_rotation_is_not_what_is_computed():
+    case = BY_NAME["llama"]
+    head = case.folded.block(1).head(0)
+    unrotated = LowRank(head.W_Q.mT, head.W_K)
+    assert (head.QK(3).dense() - unrotated.dense()).norm() > 0.1 * unrotated.norm()
+    with pytest.raises(NotApplicable, match="delta="):
+        head.QK()

@@ -1,0 +1,47 @@
+"""The documentation says what the code says."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import pathsum
+from pathsum.study.catalogue import READINGS
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_page_of_readings_is_the_catalogues():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run python docs/generate.py"
+
+
+def test_the_readme_names_every_reading_with_its_section():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for reading in READINGS:
+        assert re.search(rf"\| `{reading.name}` \|.*\| {re.escape(reading.section)} \|", readme), reading.name
+
+
+def test_the_tour_of_the_readme_runs(capsys):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tour,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+    exec(compile(tour, "README.md", "exec"), {"__name__": "tour"})
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
+def test_the_reference_names_what_exists(module):
+    name, _, attribute = module.rpartition(".")
+    try:
+        assert importlib.import_module(module).__doc__
+    except ModuleNotFoundError:
+        assert getattr(importlib.import_module(name), attribute).__doc__
+
+
+def test_every_file_of_the_package_explains_itself():
+    for file in Path(pathsum.__file__).parent.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        assert text == "" or text.startswith('"""'), file

@@ -1,0 +1,51 @@
+"""What the package exports, and that importing it is light."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import pathsum
+from pathsum.study.catalogue import BY_NAME, READINGS
+
+EXPORTED = [
+    "LowRank", "PathsumError", "attention", "bigrams", "composition", "describe", "eigenvalues", "entries", "expand",
+    "expand_scores", "importance", "importance_heads", "importance_layers", "in_context", "induction", "matching",
+    "open", "positional", "reconstruction", "repeats", "run", "save", "spectra", "toys", "trigrams",
+]  # fmt: skip
+
+
+def test_the_exported_names_are_these():
+    assert pathsum.__all__ == EXPORTED
+    assert all(getattr(pathsum, name) is not None for name in EXPORTED)
+    assert dir(pathsum) == EXPORTED
+
+
+def test_every_reading_of_the_catalogue_is_exported():
+    assert set(BY_NAME) <= set(EXPORTED)
+
+
+def test_importing_pathsum_loads_nothing_heavy():
+    code = "import sys, pathsum; assert not {'torch', 'polars', 'altair', 'tokenizers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = pathsum.nothing
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda r: r.name)
+def test_every_reading_says_what_it_needs_where_it_is_from_and_what_its_columns_mean(reading):
+    function = getattr(pathsum, reading.name)
+    doc = inspect.getdoc(function)
+    assert reading.section in doc and reading.needs in doc and reading.invariance in doc
+    assert all(f"{column.name}" in doc and column.meaning in doc for column in reading.columns)
+    own = [name for name in inspect.signature(reading.function).parameters if name != "subject"]
+    assert set(own) < set(inspect.signature(function).parameters)
+
+
+def test_public_functions_have_docstrings():
+    for name in EXPORTED:
+        assert inspect.getdoc(getattr(pathsum, name)), name

@@ -1,0 +1,154 @@
+"""The expansion is exact: every path, every order, every grouping, against the oracle's explicit products."""
+
+import pytest
+import torch
+
+import oracle
+from cases import BY_NAME, CASES, agree
+from pathsum.errors import ExpansionTooLarge, NotApplicable
+from pathsum.paths.logits import expand
+from pathsum.paths.paths import Path, chains, path_counts
+from pathsum.runs.graded import frozen_run, graded_streams
+from pathsum.runs.run import Run, run_weights
+from pathsum.weights.model import Model
+
+EVERY_CASE = pytest.mark.parametrize("case", CASES, ids=repr)
+
+
+def recorded(case, weights=None) -> Run:
+    weights = case.weights if weights is None else weights
+    return run_weights(Model(case.name, weights), weights, case.tokens)
+
+
+def oracle_terms(case) -> dict[tuple, oracle.Term]:
+    return {(term.source, term.heads): term for term in oracle.terms(case.spec, case.arrays, case.recorded)}
+
+
+@EVERY_CASE
+def test_the_sum_of_all_terms_is_the_logits(case):
+    expansion = expand(recorded(case))
+    terms = list(expansion.terms())
+    agree(sum(term.logits for term in terms), expansion.run.uncapped_logits)
+    assert len(terms) == expansion.counts()
+    assert expansion.check() <= 1e-12
+
+
+@EVERY_CASE
+def test_every_term_is_the_oracles_product_of_dense_matrices(case):
+    theirs = oracle_terms(case)
+    mine = {(term.path.source, term.path.heads): term.logits for term in expand(recorded(case)).terms()}
+    assert set(mine) == set(theirs)
+    for key, term in theirs.items():
+        agree(mine[key], term.logits, 1e-11)
+
+
+@EVERY_CASE
+def test_the_graded_pass_equals_the_n_plus_one_passes(case):
+    run = recorded(case)
+    agree(expand(run).by_order().logits, oracle.logits_by_order(case.spec, case.arrays, case.recorded))
+    for layer, stream in enumerate(graded_streams(frozen_run(run))):
+        theirs = oracle.residuals_by_order(case.spec, case.arrays, case.recorded, layer)
+        agree(stream, theirs[: len(stream)])
+
+
+@EVERY_CASE
+def test_paths_by_last_head_sum_to_the_logits_and_are_the_terms_that_end_there(case):
+    expansion = expand(recorded(case))
+    split = expansion.by_last_head()
+    assert split.check() <= 1e-12
+    total = {label: torch.zeros_like(expansion.run.logits) for label in split.labels}
+    for term in expansion.terms():
+        total[term.path.head_names[-1] if term.path.heads else "direct"] += term.logits
+    for label, part in zip(split.labels, split.logits, strict=True):
+        agree(part, total[label], 1e-11)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "three_layers_rotary_rms", "gemma2", "post_layer_norm", "gptj"])
+def test_one_path_is_its_pattern_applied_to_its_matrix(name):
+    """`(S_f A … A S) ⊗ (W_U W_OV … W_OV W_E)` on one-hot tokens, and on the source's vectors elsewhere."""
+    case = BY_NAME[name]
+    expansion = expand(recorded(case))
+    one_hot = torch.eye(case.spec.d_vocab, dtype=torch.float64)[case.tokens]
+    for term in expansion.terms():
+        if term.path.source == "unembed.bias":
+            continue
+        x = one_hot if term.path.source == "embed" else expansion.sources[term.path.source]
+        agree(expansion.pattern(term.path) @ expansion.matrix(term.path).apply(x), term.logits, 1e-11)
+        agree(expansion.term(str(term.path)).logits, term.logits)
+
+
+def test_paths_of_a_batch_are_the_paths_of_its_members():
+    case = BY_NAME["gpt2"]
+    other = (case.tokens + 3) % case.spec.d_vocab
+    model = Model("batch", case.weights)
+    both = run_weights(model, case.weights, torch.stack([case.tokens, other]))
+    for row, tokens in enumerate((case.tokens, other)):
+        alone = expand(run_weights(model, case.weights, tokens)).by_order().logits
+        agree(expand(both).by_order().logits[:, row], alone)
+
+
+def test_the_error_is_measured_on_the_uncapped_logits():
+    case = BY_NAME["gemma2"]
+    run = recorded(case)
+    assert not torch.allclose(run.logits, run.uncapped_logits)
+    assert expand(run).check() <= 1e-12
+
+
+def test_a_wrong_pattern_shows_in_the_check():
+    """The number is measured, not assumed."""
+    import dataclasses
+
+    run = recorded(BY_NAME["gpt2"])
+    layer = run.frozen.layers[0]
+    spoilt = dataclasses.replace(layer, pattern=layer.pattern.roll(1, -1))
+    frozen = dataclasses.replace(run.frozen, layers=(spoilt, *run.frozen.layers[1:]))
+    assert expand(dataclasses.replace(run, frozen=frozen)).check() > 1e-3
+
+
+def test_expansion_of_float32_is_exact_to_float32():
+    case = BY_NAME["llama"]
+    assert expand(recorded(case, case.weights.to(torch.float32).load())).check() < 1e-5
+
+
+def test_too_many_paths_are_refused_with_the_bound_to_pass():
+    expansion = expand(recorded(BY_NAME["gpt2"]))
+    with pytest.raises(ExpansionTooLarge, match=r"max_order=.*limit="):
+        expansion.terms(limit=3)
+    assert all(term.path.order <= 1 for term in expansion.terms(max_order=1))
+    assert len(list(expansion.terms(max_order=1))) == expansion.counts(1)
+
+
+def test_path_counts_are_binomials_times_powers():
+    assert path_counts(12, 12)[:3] == [1, 144, 9504]
+    assert sum(path_counts(12, 12)) == 13**12
+    assert sum(path_counts(12, 12)[:3]) == 9649
+    assert len(list(chains(BY_NAME["three_layers_normed"].spec, -1, 3))) == sum(path_counts(3, 2)) == 27
+
+
+def test_paths_are_written_and_read():
+    spec = BY_NAME["three_layers_normed"].spec
+    path = Path("embed", ((0, 1), (2, 0)))
+    assert str(path) == "embed → L0H1 → L2H0"
+    assert Path.parse("embed -> L0H1 -> L2H0", spec) == Path.parse("L0H1 → L2H0", spec) == path
+    assert path.equation == "A^{L2H0} A^{L0H1} ⊗ W_U W_OV^{L2H0} W_OV^{L0H1} W_E"
+    assert Path("L0.bias").equation == "Id ⊗ W_U · L0.bias"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("embed → L9H0", "no head L9H0"),
+        ("embed → L1H0 → L1H1", "later layer"),
+        ("L1.bias → L1H0", "later layer"),
+        ("nowhere → L1H0", "sources are embed"),
+        ("embed → 3", "written like L1H6"),
+    ],
+)
+def test_a_wrong_path_is_named(text, message):
+    with pytest.raises(NotApplicable, match=message):
+        Path.parse(text, BY_NAME["three_layers_normed"].spec)
+
+
+def test_a_source_the_model_lacks_is_named():
+    with pytest.raises(NotApplicable, match="it has embed"):
+        expand(recorded(BY_NAME["one_layer"])).term("pos")
