@@ -1,0 +1,41 @@
+"""Writes `docs/readings.md` from the catalogue. `make docs` runs it; a test holds the committed page to it."""
+
+from pathlib import Path
+
+from pathsum.study.catalogue import PAPER, READINGS
+from pathsum.study.reading import Reading
+
+PAGE = Path(__file__).with_name("readings.md")
+START = f"""# Readings
+
+Generated from the catalogue (`pathsum.study.catalogue`) by `docs/generate.py`. Sections are those of “{PAPER}”
+(Elhage et al. 2021). Every reading is a function, `pathsum.NAME(model)`, which returns a table (`.frame`) with
+everything its numbers depend on (`.manifest`), and a command, `pathsum NAME MODEL`, with `--json` and `--csv`.
+*GL* columns are unchanged under any invertible change of the residual stream's basis, *O* columns under rotations only.
+A cell that is undefined is NaN in the table and `null` in JSON, never zero.
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return START + "\n".join(_section(reading) for reading in READINGS)
+
+
+def _section(reading: Reading) -> str:
+    rows = [f"| `{c.name}` | {c.unit or '–'} | {_escaped(c.meaning)} | {c.invariance} |" for c in _columns(reading)]
+    head = f"## {reading.name}\n\n**{reading.title}.** Paper: {reading.section}. Needs {reading.needs}.\n\n"
+    return head + "| column | unit | meaning | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _columns(reading: Reading) -> list:
+    """The sixteen lag columns are shown as one."""
+    return [column for column in reading.columns if not column.name.startswith("lag_") or column.name == "lag_0"]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
