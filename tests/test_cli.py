@@ -136,8 +136,9 @@ def test_read_only_makes_the_readings_named(toy, capsys):
 def test_tokens_cannot_reach_the_terminal_as_control_characters(tmp_path, capsys):
     from pathsum.report.terminal import _cell
 
-    assert _cell("\x1b[31mred\n") == "\\x1b[31mred\\n"
-    assert _cell("é") == "é"
+    assert _cell("\x1b[31mred\n") == "'\\x1b[31mred\\n'"
+    assert _cell("é") == "é" and _cell(" é") == "' é'"
+    assert len(_cell("x" * 1000)) <= 40
 
 
 # ---- mistakes ----

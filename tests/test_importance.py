@@ -40,7 +40,7 @@ def test_losses_by_head_and_layer_are_those_of_listed_terms(name, by_layer):
     everything = sum(term.logits for term in terms)
     direct = sum(term.logits for term in terms if term.path.order == 0)
     for found in head_losses(frozen_run(run), by_layer):
-        ends_here = lambda t: t.path.heads and t.path.head_names[-1].startswith(found.name)  # noqa: B023, E731
+        ends_here = lambda t: t.path.heads and t.path.head_names[-1].startswith(found.name)  # noqa: B023
         zero = torch.zeros_like(direct)
         ending = sum((t.logits for t in terms if ends_here(t)), zero)
         individual = sum((t.logits for t in terms if ends_here(t) and t.path.order == 1), zero)

@@ -43,7 +43,7 @@ def test_listed_pairs_of_paths_are_the_oracles(name):
     listed = {(t.query, t.key): t.scores for t in expand_scores(recorded(case), f"L{layer}H{index}").terms()}
     theirs = oracle.score_terms(case.spec, case.arrays, case.recorded, layer, index)
     from_stream = [(q, k, part) for q, k, part in theirs if "constant" not in (q.source, k.source)]
-    name = lambda p: " → ".join([p.source, *(f"L{layer}H{head}" for layer, head in p.heads)])  # noqa: E731
+    name = lambda p: " → ".join([p.source, *(f"L{layer}H{head}" for layer, head in p.heads)])
     for query, key, part in from_stream:
         agree(listed[name(query), name(key)], part, 1e-10)
     extras = {"positions", "bias"}

@@ -46,9 +46,7 @@ def changed_basis(one: Case, M: torch.Tensor) -> Case:
     inverse, new = torch.linalg.inv(M), {}
     for name, tensor in one.tensors.items():
         part = name.split(".")[-1]
-        if part in ("W_E", "W_pos", "b_O"):
-            new[name] = M @ tensor
-        elif part == "W_O":
+        if part in ("W_E", "W_pos", "b_O") or part == "W_O":
             new[name] = M @ tensor
         elif part in ("W_Q", "W_K", "W_V", "W_U"):
             new[name] = tensor @ inverse
@@ -78,8 +76,10 @@ def numbers(frame: pl.DataFrame) -> list[str]:
     return [name for name in frame.columns if frame[name].dtype == pl.Float64 and frame[name].null_count() == 0]
 
 
-def sorted_eigenvalues(name: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Conjugate pairs come in either order."""
+def in_order(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Pairs by name, for they come sorted by size; of eigenvalues, conjugates come in either order."""
+    if "source" in frame.columns and "destination" in frame.columns and "head" not in frame.columns:
+        return frame.sort([column for column in ("kind", "source", "destination") if column in frame.columns])
     if name != "eigenvalues":
         return frame
     rounded = frame.with_columns(pl.col("real", "imaginary").round(6) + 0.0)
@@ -96,7 +96,7 @@ def test_readings_are_unchanged_by_rotations(reading):
     if rounding_only(reading.name):
         pytest.skip("its values are rounding errors")
     found = read_one(reading.name, subject_of(changed_basis(MODEL, rotation()).weights)).frame
-    one, other = sorted_eigenvalues(reading.name, plain(reading.name)), sorted_eigenvalues(reading.name, found)
+    one, other = in_order(reading.name, plain(reading.name)), in_order(reading.name, found)
     for column in numbers(one):
         assert gap(one, other, column) < 1e-5, column
 
@@ -106,7 +106,7 @@ def test_gl_columns_are_unchanged_by_any_change_of_basis_and_o_columns_are_not(r
     if rounding_only(reading.name):
         pytest.skip("its values are rounding errors")
     found = read_one(reading.name, subject_of(changed_basis(MODEL, stretch()).weights)).frame
-    one, other = sorted_eigenvalues(reading.name, plain(reading.name)), sorted_eigenvalues(reading.name, found)
+    one, other = in_order(reading.name, plain(reading.name)), in_order(reading.name, found)
     declared = {column.name: column.invariance for column in reading.columns}
     for column in numbers(one):
         if declared[column] == "GL":
@@ -130,7 +130,7 @@ def test_readings_are_unchanged_by_the_heads_own_gauge(reading):
             new[f"L{layer}.b_{part}"] = (change @ MODEL.tensors[f"L{layer}.b_{part}"][..., None])[..., 0]
         new[f"L{layer}.W_O"] = MODEL.tensors[f"L{layer}.W_O"] @ torch.linalg.inv(N)
     found = read_one(reading.name, subject_of(dataclasses.replace(MODEL, tensors=new).weights)).frame
-    one, other = sorted_eigenvalues(reading.name, plain(reading.name)), sorted_eigenvalues(reading.name, found)
+    one, other = in_order(reading.name, plain(reading.name)), in_order(reading.name, found)
     for column in numbers(one):
         assert gap(one, other, column) < 1e-5, column
 

@@ -242,7 +242,8 @@ def test_scores_are_the_bilinear_form_of_W_QK_at_each_distance(case):
     dropped = ("b_Q", "b_K", "attention_norm.bias", "q_norm.gain", "k_norm.gain")
     bare = case.with_tensors(**{f"L{i}.{name}": None for i in range(case.spec.n_layers) for name in dropped})
     if not isinstance(case.spec.layers[-1].positions, Rotary):
-        bare = bare.with_layers(positions=None)
+        learned = bare.spec.learned_positions
+        bare = bare.with_layers(positions=None).with_tensors(**({} if learned else {"W_pos": None}))
     done = run(bare.folded, case.tokens)
     for block, layer, residual in zip(bare.folded.blocks, done.layers, done.residuals, strict=True):
         x = layer.attention_scale[:, None] * residual

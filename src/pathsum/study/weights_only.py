@@ -82,7 +82,7 @@ def eigenvalues(subject: Subject, *, delta: float | int | None = None) -> pl.Dat
 
 
 def composition(subject: Subject, *, delta: Delta = None, erratum: bool = False, sampled: bool = False) -> pl.DataFrame:
-    """Q-, K- and V-composition of every pair of heads that can compose, beside baseline, ceiling and z.
+    """Q-, K- and V-composition of all pairs of heads that can compose, beside baseline, ceiling and z; largest first.
 
     `erratum` adds the score with the cyclic permutation of the paper's first diagram, `sampled` the paper's own
     baseline (random matrices, seeded) with its standard error.
@@ -99,11 +99,12 @@ def composition(subject: Subject, *, delta: Delta = None, erratum: bool = False,
             row = {"kind": kind, "source": f"L{earlier}H{source}", "destination": f"L{later}H{destination}"}
             row |= _pair_scores(pairs, destination, source, spec.d_model**-0.5) | extra
             rows.append(row if cyclic is None else row | {"cyclic_score": cyclic[destination, source].item()})
-    return _frame(rows, ("kind", "source", "destination", "score", "baseline", "ceiling", "z", "effect"))
+    columns = ("kind", "source", "destination", "score", "baseline", "ceiling", "z", "effect")
+    return _largest_first(_frame(rows, columns), "effect")
 
 
 def matching(subject: Subject, *, delta: float | int | None = None) -> pl.DataFrame:
-    """Matching score of the induction circuit of every pair, beside the pair's K-composition."""
+    """Matching score of the induction circuit of every pair, beside the pair's K-composition, largest effect first."""
     weights, spec, rows = subject.folded, subject.model.spec, []
     for later, earlier in _layer_pairs(subject):
         if delta is None and _rotary(subject, later):
@@ -123,7 +124,7 @@ def matching(subject: Subject, *, delta: float | int | None = None) -> pl.DataFr
                         "k_z": found["z"],
                     }
                 )
-    return _frame(rows, ("source", "destination", "matching_score", "k_effect", "k_z"))
+    return _largest_first(_frame(rows, ("source", "destination", "matching_score", "k_effect", "k_z")), "k_effect")
 
 
 def positional(subject: Subject, *, lags: int = 16) -> pl.DataFrame:
@@ -234,6 +235,12 @@ def _part(name: str) -> str:
     if name.startswith("L"):
         return "MLP" if ".mlp." in name else "attention"
     return {"W_E": "embedding", "W_pos": "positions"}.get(name, "unembedding")
+
+
+def _largest_first(frame: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Sorted, undefined values last; equal values keep their order."""
+    size = pl.col(column).cast(pl.Float64).fill_nan(None)
+    return frame.sort(size, descending=True, nulls_last=True, maintain_order=True)
 
 
 def _frame(rows: list[dict], columns: tuple[str, ...]) -> pl.DataFrame:

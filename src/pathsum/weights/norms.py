@@ -61,7 +61,7 @@ class Norm:
 
     def offset(self, W: Float[Tensor, "*out width"]) -> Float[Tensor, "*out"] | None:
         """`W β`, what the norm's bias adds to such a matrix's output."""
-        return None if self.bias is None or self.folded else W @ self.bias
+        return None if self.bias is None or self.folded or self.kind == "none" else W @ self.bias
 
     def written(self, W: Float[Tensor, "*batch width columns"]) -> Float[Tensor, "*batch width columns"]:
         """`diag(γ) C W`: the linear part moved into a matrix whose output is normed."""

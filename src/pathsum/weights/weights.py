@@ -149,9 +149,7 @@ def position_vectors(block: Block, ends: Ends, positions: Tensor, dtype: torch.d
 
 def required_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
     """The tensors every model of this spec must have, and their shapes."""
-    must = ["W_E", "W_U"]
-    if spec.learned_positions or any(isinstance(layer.positions, LearnedQK) for layer in spec.layers):
-        must += ["W_pos"]
+    must = ["W_E", "W_U", *(["W_pos"] if _reads_W_pos(spec) else [])]
     for layer in range(spec.n_layers):
         must += [f"L{layer}.{name}" for name in ("W_Q", "W_K", "W_V", "W_O")]
         must += [] if spec.d_mlp is None else [f"L{layer}.mlp.W_in", f"L{layer}.mlp.W_out"]
@@ -160,23 +158,32 @@ def required_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
 
 
 def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
-    """Every tensor a model of this spec can have, and its shape; biases and norm vectors are optional."""
+    """Every tensor that has a place in a model of this spec, and its shape; biases and norm vectors are optional."""
     d, query, key = spec.d_model, (spec.n_heads, spec.d_head), (spec.n_key_value_heads, spec.d_head)
-    known: dict[str, tuple[int, ...]] = {
-        "W_E": (d, spec.d_vocab), "W_U": (spec.d_vocab, d), "b_U": (spec.d_vocab,), "W_pos": (d, spec.n_ctx),
-        "final_norm.gain": (d,), "final_norm.bias": (d,),
-    }  # fmt: skip
+    known: dict[str, tuple[int, ...]] = {"W_E": (d, spec.d_vocab), "W_U": (spec.d_vocab, d), "b_U": (spec.d_vocab,)}
+    known |= {"W_pos": (d, spec.n_ctx)} if _reads_W_pos(spec) else {}
+    known |= _norm_shapes(spec, ("final_norm",))
     layer: dict[str, tuple[int, ...]] = {
         "W_Q": (*query, d), "W_K": (*key, d), "W_V": (*key, d), "W_O": (spec.n_heads, d, spec.d_head),
         "b_Q": query, "b_K": key, "b_V": key, "b_O": (d,), "sinks": (spec.n_heads,),
+        "q_norm.gain": (spec.d_head,), "k_norm.gain": (spec.d_head,),
+        **_norm_shapes(spec, ("attention_norm", "post_attention_norm")),
     }  # fmt: skip
-    for norm in BLOCK_NORMS:
-        width = spec.d_head if norm in ("q_norm", "k_norm") else d
-        layer |= {f"{norm}.gain": (width,), f"{norm}.bias": (width,)}
     if spec.d_mlp is not None:
         layer |= {f"mlp.{name}": (spec.d_mlp, d) for name in ("W_in", "W_gate")} | {"mlp.W_out": (d, spec.d_mlp)}
         layer |= {f"mlp.{name}": (spec.d_mlp,) for name in ("b_in", "b_gate")} | {"mlp.b_out": (d,)}
+        layer |= _norm_shapes(spec, ("mlp_norm", "post_mlp_norm"))
     return known | {f"L{i}.{name}": shape for i in range(spec.n_layers) for name, shape in layer.items()}
+
+
+def _norm_shapes(spec: Spec, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """A model without norms has no place for their gains and biases."""
+    vectors = () if spec.norm == "none" else ("gain", "bias")
+    return {f"{name}.{vector}": (spec.d_model,) for name in names for vector in vectors}
+
+
+def _reads_W_pos(spec: Spec) -> bool:
+    return spec.learned_positions or any(isinstance(layer.positions, LearnedQK) for layer in spec.layers)
 
 
 def check_names(spec: Spec, names: Iterable[str]) -> None:
@@ -211,6 +218,7 @@ class _Reader:
         return tensor
 
     def norm(self, prefix: str, kind: NormKind) -> Norm:
+        """A norm with its gain and bias, where it has them."""
         return Norm(kind, self.spec.norm_eps, self.read(f"{prefix}.gain"), self.read(f"{prefix}.bias"))
 
     def ends(self) -> Ends:
@@ -232,9 +240,9 @@ class _Reader:
         return Mlp(self.spec.activation, **fields)
 
     def _kind(self, norm: str, prefix: str) -> NormKind:
-        """Norms before attention and MLP are always there; the others where they have a gain."""
+        """Norms before attention and MLP are always there; the others where they have a gain or a bias."""
         always = norm == "attention_norm" or (norm == "mlp_norm" and self.spec.d_mlp is not None)
-        if not always and f"{prefix}{norm}.gain" not in self.tensors:
+        if not always and not any(f"{prefix}{norm}.{vector}" in self.tensors for vector in ("gain", "bias")):
             return "none"
         # Norms of queries and keys are RMS norms in every family that has them with one vector a head.
         return "rms" if norm in ("q_norm", "k_norm") else self.spec.norm
