@@ -1,0 +1,77 @@
+"""`report.html`: one file that needs nothing else, no network, no server.
+
+1. Words, tables and evidence come from `sections`, `tables` and `evidence`, figures from `gallery`.
+2. A template puts them in order; it escapes every value by itself.
+3. Figures are embedded as data (`<` escaped) and drawn by Vega, which is in the page once; a content policy forbids
+   the page to load anything.
+"""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import altair as alt
+import jinja2
+import vl_convert
+from markupsafe import Markup
+
+from pathsum.report import sections
+from pathsum.report.evidence import circuits
+from pathsum.report.figures.style import PAGE, theme
+from pathsum.report.gallery import Drawing, drawings
+from pathsum.report.story import first_manifest
+from pathsum.report.tables import reading_table, roles_table
+from pathsum.report.tokens import printable
+from pathsum.study.result import Result, manifest
+from pathsum.study.subject import Subject
+
+TEMPLATES = files("pathsum.report") / "templates"
+
+
+def report_page(subject: Subject, results: dict[str, Result]) -> str:
+    """The whole page as HTML."""
+    drawn = drawings(subject, results)
+    return _template().render(
+        title=printable(first_manifest(results)["model"]),
+        sections=sections, results=results, circuits=circuits(results),
+        drawings={name: [each for each in drawn if each.section == name] for name in (each.section for each in drawn)},
+        specs={each.name: as_script(page_spec(each)) for each in drawn}, theme=as_script(theme(PAGE)),
+        roles=roles_table(results), tables=[reading_table(result) for result in results.values()],
+        manifest=json.dumps(manifest(subject), ensure_ascii=False, indent=1),
+        style=_text("page.css"), script=_text("page.js"), vega=Markup(vega_bundle() if drawn else ""),
+    )  # fmt: skip
+
+
+def page_spec(drawing: Drawing) -> dict[str, Any]:
+    """The figure's Vega-Lite specification without colours: the page has its own."""
+    spec = drawing.figure.to_dict()
+    spec.pop("config", None)
+    return spec
+
+
+def as_script(value: Any) -> Markup:
+    """JSON that may stand in a script element whatever it contains."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+@cache
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one script, of the version Altair writes for."""
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    known = vl_convert.get_vegalite_versions()
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version if version in known else None)
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string((TEMPLATES / "page.html").read_text(encoding="utf-8"))
+
+
+def _text(name: str) -> Markup:
+    """A file of our own, put in as it is."""
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))

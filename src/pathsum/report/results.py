@@ -1,0 +1,67 @@
+"""All readings of one subject, one after the other: what a report and a summary are made of."""
+
+from collections.abc import Callable, Collection
+
+import polars as pl
+
+from pathsum.errors import NotApplicable, StudyError, TextError
+from pathsum.study.catalogue import BY_NAME, READINGS
+from pathsum.study.reading import Reading
+from pathsum.study.result import Result, manifest, read_one
+from pathsum.study.subject import Subject
+
+Progress = Callable[[int, int, str], None]
+"""Called with (readings done, readings in all, title of the one that starts now; "" after the last)."""
+
+
+def run_readings(
+    subject: Subject, progress: Progress | None = None, only: Collection[str] | None = None
+) -> dict[str, Result]:
+    """Every reading of the catalogue by name, or those named in `only`, in the catalogue's order.
+
+    A reading that makes no sense for this model keeps its place with an empty table, and its manifest says why under
+    `not_applicable`. Raises `StudyError` for an unknown name, `TextError` for a text that is too short.
+
+    >>> results = run_readings(Subject(pathsum.open("two-layer")))
+    >>> results["composition"].frame.columns[:4]
+    ['kind', 'source', 'destination', 'score']
+    """
+    chosen = _chosen(only)
+    found: dict[str, Result] = {}
+    for done, reading in enumerate(chosen):
+        if progress is not None:
+            progress(done, len(chosen), reading.title)
+        found[reading.name] = _read(reading, subject)
+    if progress is not None:
+        progress(len(chosen), len(chosen), "")
+    return found
+
+
+def _chosen(only: Collection[str] | None) -> list[Reading]:
+    if only is None:
+        return list(READINGS)
+    if unknown := sorted(set(only) - set(BY_NAME)):
+        raise StudyError(f"no reading {unknown[0]!r}; there are {', '.join(BY_NAME)}")
+    return [reading for reading in READINGS if reading.name in only]
+
+
+def _read(reading: Reading, subject: Subject) -> Result:
+    reason = _no_room(reading, subject)
+    if reason is None:
+        try:
+            return read_one(reading.name, subject)
+        except NotApplicable as error:
+            reason = str(error)
+    frame = pl.DataFrame({column.name: [] for column in reading.columns})
+    return Result(reading, frame, manifest(subject, reading) | {"not_applicable": reason})
+
+
+def _no_room(reading: Reading, subject: Subject) -> str | None:
+    """Why repeated random tokens do not fit this model, where nobody asked for a block of a certain length."""
+    if reading.needs != "random tokens" or subject.block is not None:
+        return None
+    try:
+        _ = subject.repeated_tokens
+    except TextError as error:
+        return str(error)
+    return None

@@ -1,0 +1,68 @@
+"""A reading's table on the terminal, within the width there is."""
+
+import re
+
+import polars
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pathsum.study.result import Result
+
+WIDEST = 40
+"""Characters of a cell."""
+
+
+def print_result(result: Result, limit: int = 40, console: Console | None = None) -> None:
+    """Title, table (at most `limit` rows), and what is not shown."""
+    console = Console() if console is None else console
+    console.print(Text(f"{result.reading.title}, {result.manifest['model']}", style="bold"))
+    frame = result.frame.head(limit)
+    shown = _columns_that_fit(frame.columns, [_cells(frame[name]) for name in frame.columns], console.width)
+    table = Table(box=None, pad_edge=False)
+    for name in shown:
+        table.add_column(name, justify="left" if frame.schema[name] == polars.String else "right", no_wrap=True)
+    for row in zip(*(_cells(frame[name]) for name in shown), strict=True):
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    if not frame.height:
+        console.print("no rows: this model has nothing to show here", style="dim", highlight=False)
+    if left := [name for name in frame.columns if name not in shown]:
+        console.print(f"not shown: {', '.join(left)} (--json or --csv has all columns)", style="dim", highlight=False)
+    if result.frame.height > limit:
+        console.print(f"{result.frame.height - limit} more rows (--limit, --json, --csv)", style="dim", highlight=False)
+
+
+def _cells(column) -> list[str]:
+    return [_cell(value) for value in column]
+
+
+def _cell(value: object) -> str:
+    if value is None or value != value:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) >= 10 else f"{value:.3g}"
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    """A token so that its spaces are seen, as escapes where it is not printable, and never wider than `WIDEST`.
+
+    Line breaks and control characters must not reach the terminal.
+    """
+    shown = text if text.isprintable() and text == text.strip() else repr(text)
+    shown = re.sub(" {4,}", lambda run: f"␣×{len(run[0])}", shown)
+    return shown if len(shown) <= WIDEST else shown[: WIDEST - 1] + "…"
+
+
+def _columns_that_fit(names: list[str], cells: list[list[str]], width: int) -> list[str]:
+    shown, used = [], 0
+    for name, column in zip(names, cells, strict=True):
+        wide = max([len(name), *(len(cell) for cell in column)]) + 2
+        if shown and used + wide > width + 2:
+            continue
+        shown.append(name)
+        used += wide
+    return shown

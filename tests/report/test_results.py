@@ -1,0 +1,45 @@
+"""Every reading is run once, in order, and what does not apply says why."""
+
+import pytest
+
+import cases
+from pathsum import toys
+from pathsum.errors import StudyError, TextError
+from pathsum.report.results import run_readings
+from pathsum.study.catalogue import BY_NAME
+from pathsum.study.subject import Subject
+from pathsum.weights.model import Model
+
+
+def test_all_readings_of_the_catalogue_are_there_in_its_order(results):
+    assert list(results) == list(BY_NAME)
+
+
+def test_progress_names_each_reading_before_it_starts_and_ends_complete():
+    seen = []
+    chosen = ["composition", "describe"]
+    run_readings(Subject(toys.induction_model(6, 24)), lambda *step: seen.append(step), chosen)
+    assert seen == [(0, 2, BY_NAME["describe"].title), (1, 2, BY_NAME["composition"].title), (2, 2, "")]
+
+
+def test_an_unknown_name_is_refused_with_those_there_are():
+    with pytest.raises(StudyError, match=r"no reading 'compositions'; there are describe, .*composition"):
+        run_readings(Subject(toys.induction_model(6, 24)), only=["compositions"])
+
+
+def test_a_reading_that_does_not_fit_the_model_keeps_its_columns_and_says_why():
+    case = cases.case("no_room", None, n_tokens=2)
+    found = run_readings(Subject(Model("tiny", case.weights), [0, 1, 2]), only=["repeats"])["repeats"]
+    assert found.frame.is_empty() and found.frame.columns == ["copy", "loss"]
+    assert "do not fit a context of 4" in found.manifest["not_applicable"]
+
+
+def test_a_block_that_was_asked_for_and_does_not_fit_is_an_error():
+    case = cases.case("no_room", None, n_tokens=2)
+    with pytest.raises(TextError, match="do not fit"):
+        run_readings(Subject(Model("tiny", case.weights), [0, 1, 2], block=3), only=["repeats"])
+
+
+def test_a_text_of_one_token_is_an_error():
+    with pytest.raises(TextError, match="at least 2"):
+        run_readings(Subject(toys.induction_model(6, 24), [1]), only=["in_context"])
