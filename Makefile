@@ -5,7 +5,7 @@ JOBS ?= 2
 # Every annotation of shape and type is checked while tests run.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --jaxtyping-packages=pathsum,beartype.beartype
 
-.PHONY: demo test prove check coverage setup bench docs screenshot clean
+.PHONY: demo test prove check coverage setup bench docs picture clean
 
 demo: setup
 	$(BIN)/pathsum read two-layer
@@ -30,6 +30,9 @@ coverage: setup
 
 bench: setup
 	$(BIN)/python benchmarks/run.py $(ONLY)
+
+picture: setup
+	$(BIN)/python docs/picture.py
 
 docs: .venv/.docs
 	$(BIN)/python docs/generate.py

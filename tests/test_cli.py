@@ -212,6 +212,12 @@ def test_a_text_of_one_token_is_refused(tmp_path, capsys):
     assert "at least 2" in fail(["importance", FAST, "--text", str(tmp_path / "short.txt")], capsys)
 
 
+def test_a_context_longer_than_the_models_is_refused(capsys):
+    assert "two-layer-small takes 2 to 256" in fail(["importance", FAST, "--context", "300"], capsys)
+    found = json.loads(succeed(["importance", FAST, "--context", "20", "--sequences", "2", "--json"], capsys))
+    assert found["manifest"]["text"]["context"] == 20
+
+
 def test_a_text_that_is_not_there_is_named(capsys):
     assert "nowhere.txt does not exist" in fail(["importance", FAST, "--text", "nowhere.txt"], capsys)
 

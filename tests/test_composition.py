@@ -65,6 +65,19 @@ def test_null_moments_are_those_of_sampled_rotations():
     assert sampled.var().item() == pytest.approx(variance.item(), rel=0.05)
 
 
+def test_null_moments_are_exact_in_two_dimensions():
+    """All of O(2): rotations and reflections at evenly spaced angles integrate trigonometric polynomials exactly."""
+    A, B = (M @ M.T for M in torch.randn(2, 2, 2, dtype=torch.float64))
+    angle = torch.arange(64, dtype=torch.float64) * 2 * math.pi / 64
+    cos, sin = angle.cos(), angle.sin()
+    turns = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
+    Q = torch.cat([turns, turns @ torch.diag(torch.tensor([1.0, -1.0], dtype=torch.float64))])
+    values = (A @ Q @ B @ Q.mT).diagonal(dim1=-2, dim2=-1).sum(-1)
+    mean, variance = null_moments(*[torch.trace(M) for M in (A, A @ A, B, B @ B)], 2)
+    assert values.mean().item() == pytest.approx(mean.item(), rel=1e-12)
+    assert values.var(correction=0).item() == pytest.approx(variance.item(), rel=1e-10)
+
+
 def test_the_baseline_is_the_root_mean_square_over_random_rotations():
     generator = torch.Generator().manual_seed(1)
     d, n = 16, 4000
@@ -176,6 +189,17 @@ def test_wrong_products_are_not_what_is_computed(what, kind, wrong):
     bad = torch.linalg.norm(product) / (reader.norm() * torch.linalg.norm(OV))
     good = layer_composition(case.folded, kind, 1, 0).score[2, 1]
     assert abs(bad - good) > 1e-3, what
+
+
+def test_pairs_that_cannot_compose_are_absent_and_never_zero():
+    import pathsum
+    from pathsum.weights.model import Model
+
+    case = BY_NAME["three_layers_alibi"]
+    frame = pathsum.composition(Model("m", case.weights)).frame
+    layers = {(int(row["source"][1]), int(row["destination"][1])) for row in frame.iter_rows(named=True)}
+    assert layers == {(0, 1), (0, 2), (1, 2)}
+    assert len(frame) == 3 * 3 * case.spec.n_heads**2
 
 
 def test_ignoring_rotation_is_not_what_is_computed():

@@ -105,6 +105,15 @@ def test_a_wrong_pattern_shows_in_the_check():
     assert expand(dataclasses.replace(run, frozen=frozen)).check() > 1e-3
 
 
+def test_the_final_norms_scale_at_every_layer_does_not_sum_to_the_logits():
+    import dataclasses
+
+    run = recorded(BY_NAME["gpt2"])
+    layers = tuple(dataclasses.replace(x, attention_scale=run.frozen.final_scale) for x in run.frozen.layers)
+    wrong = dataclasses.replace(run, frozen=dataclasses.replace(run.frozen, layers=layers))
+    assert expand(run).check() <= 1e-12 < 1e-2 < expand(wrong).check()
+
+
 def test_expansion_of_float32_is_exact_to_float32():
     case = BY_NAME["llama"]
     assert expand(recorded(case, case.weights.to(torch.float32).load())).check() < 1e-5

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pathsum.cli.subject import MODEL, SEED, SEQUENCES, TEXT, subject_of
+from pathsum.cli.subject import CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
 
 OUT = Annotated[
     Path | None, typer.Option("--out", help="Folder for the report (default: pathsum-report/MODEL; none with --json).")
@@ -22,6 +22,7 @@ def read(
     only: ONLY = None,
     seed: SEED = 0,
     sequences: SEQUENCES = 16,
+    context: CONTEXT = None,
     as_json: JSON = False,
 ) -> None:
     """Read a model: all readings, a summary, and a report."""
@@ -42,7 +43,7 @@ def read(
     )  # fmt: skip
     with bar:
         task = bar.add_task("Opening", total=None)
-        subject = subject_of(model, text, seed, sequences)
+        subject = subject_of(model, text, seed, sequences, context)
 
         def progress(done: int, total: int, title: str) -> None:
             bar.update(task, completed=done, total=total, description=title or "Writing")

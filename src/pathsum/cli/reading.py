@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pathsum.cli.subject import MODEL, SEED, SEQUENCES, TEXT, subject_of
+from pathsum.cli.subject import CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
 from pathsum.study.reading import Reading
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -30,6 +30,7 @@ def _command(reading: Reading, own: list[inspect.Parameter]) -> Callable[..., No
         text: TEXT = None,
         seed: SEED = 0,
         sequences: SEQUENCES = 16,
+        context: CONTEXT = None,
         json: JSON = False,
         csv: CSV = False,
         limit: LIMIT = 40,
@@ -37,7 +38,7 @@ def _command(reading: Reading, own: list[inspect.Parameter]) -> Callable[..., No
     ) -> None:
         from pathsum.study.result import read_one
 
-        result = read_one(reading.name, subject_of(model, text, seed, sequences), **_given(options))
+        result = read_one(reading.name, subject_of(model, text, seed, sequences, context), **_given(options))
         if json:
             print(result.to_json())
         elif csv:

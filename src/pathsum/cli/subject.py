@@ -20,8 +20,12 @@ TEXT = Annotated[
 SEED = Annotated[int, typer.Option("--seed", help="Of the random tokens.")]
 SEQUENCES = Annotated[int, typer.Option("--sequences", min=1, help="Contexts of text to run.")]
 
+CONTEXT = Annotated[int | None, typer.Option("--context", help="Tokens in a context (default: the model's).")]
 
-def subject_of(model: str, text: list[str] | None, seed: int = 0, sequences: int = 16) -> "Subject":
+
+def subject_of(
+    model: str, text: list[str] | None, seed: int = 0, sequences: int = 16, context: int | None = None
+) -> "Subject":
     """The opened model with the text's documents joined; errors name the model or the file."""
     from pathsum.study.subject import Subject
     from pathsum.training.corpus import read_corpus
@@ -29,7 +33,7 @@ def subject_of(model: str, text: list[str] | None, seed: int = 0, sequences: int
 
     opened = open_model(model)
     if not text:
-        return Subject(opened, seed=seed, sequences=sequences)
+        return Subject(opened, seed=seed, sequences=sequences, context=context)
     joined = "\n\n".join(read_corpus(text).documents)
     names = ", ".join(Path(name).name for name in text)
-    return Subject(opened, joined, names, seed=seed, sequences=sequences)
+    return Subject(opened, joined, names, seed=seed, sequences=sequences, context=context)

@@ -35,6 +35,9 @@ def train(
     weights_dtype: Annotated[str, typer.Option(help="float32 or bfloat16: how models are written.")] = "float32",
 ) -> None:
     """Train an attention-only model on a text."""
+    from pathsum.training.machine import let_waiting_threads_sleep
+
+    let_waiting_threads_sleep()
     import torch
 
     from pathsum.training.recipe import recipe as named

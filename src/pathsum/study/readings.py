@@ -22,10 +22,11 @@ def _public(name: str) -> Callable[..., Result]:
         sequences: int = 16,
         batch: int = 4,
         block: int | None = None,
+        context: int | None = None,
         seed: int = 0,
         **options: Any,
     ) -> Result:
-        subject = Subject(model, text, None, bos, sequences, batch, block, seed)
+        subject = Subject(model, text, None, bos, sequences, batch, block, context, seed)
         return read_one(name, subject, **options)
 
     read.__name__ = read.__qualname__ = name

@@ -67,8 +67,9 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
         found |= {"thresholds": INDUCTION_THRESHOLDS, "partner_z": PARTNER_Z}
     found["folded"] = "exactly, in float64, for weights; runs are of the raw weights in float32"
     if "text" in needs:
-        found["text"] = {"source": subject.text_source, "sequences": subject.sequences, "bos": subject.model.spec.bos
-                         if subject.bos is not False else None}  # fmt: skip
+        bos = None if subject.bos is False else model.spec.bos
+        found["text"] = {"source": subject.text_source, "sequences": subject.sequences}
+        found["text"] |= {"context": subject.context_length, "bos": bos}
     if "random tokens" in needs:
         found["random_tokens"] = {"block": subject.block_length, "copies": 3, "batch": subject.batch}
     found["seed"] = subject.seed

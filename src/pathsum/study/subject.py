@@ -43,7 +43,17 @@ class Subject:
     """How many sequences of repeated random tokens are run."""
     block: int | None = None
     """Tokens in a repeated block; None: 64 or what fits three times."""
+    context: int | None = None
+    """Tokens in a context of text, BOS included; None: as many as the model takes."""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.context is not None and not 2 <= self.context <= self.model.spec.n_ctx:
+            raise TextError(f"a context of {self.context} tokens: {self.model.name} takes 2 to {self.model.spec.n_ctx}")
+
+    @property
+    def context_length(self) -> int:
+        return self.model.spec.n_ctx if self.context is None else self.context
 
     # ---- weights ----
 
@@ -91,7 +101,7 @@ class Subject:
             return token_ids(self.model, self.text, bos=False)
         if self.model.tokenizer is None:
             generator = torch.Generator().manual_seed(self.seed)
-            return torch.randint(spec.d_vocab, (self.sequences * spec.n_ctx,), generator=generator)
+            return torch.randint(spec.d_vocab, (self.sequences * self.context_length,), generator=generator)
         return token_ids(self.model, standard_library_text(), bos=False)
 
     @cached_property
@@ -104,7 +114,7 @@ class Subject:
         if len(tokens) < 2:
             raise TextError(f"the text has {len(tokens)} token(s); readings of a text need at least 2")
         start = [spec.bos] if spec.bos is not None and self.bos is not False else []
-        length = min(spec.n_ctx - len(start), len(tokens))
+        length = min(self.context_length - len(start), len(tokens))
         count = min(self.sequences, len(tokens) // length)
         starts = torch.linspace(0, len(tokens) - length, count).long()
         cut = torch.stack([tokens[first : first + length] for first in starts.tolist()])
@@ -130,7 +140,7 @@ class Subject:
             tokens = token_ids(self.model, SAMPLE.read_text(encoding="utf-8").strip(), bos=self.bos)
         else:
             tokens = self.windows[0]
-        return tokens[: min(128, self.model.spec.n_ctx)]
+        return tokens[: min(128, self.context_length)]
 
     @property
     def head_names(self) -> list[str]:
