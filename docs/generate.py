@@ -24,7 +24,7 @@ def page() -> str:
 
 def _section(reading: Reading) -> str:
     rows = [f"| `{c.name}` | {c.unit or '–'} | {_escaped(c.meaning)} | {c.invariance} |" for c in _columns(reading)]
-    head = f"## {reading.name}\n\n**{reading.title}.** Paper: {reading.section}. Needs {reading.needs}.\n\n"
+    head = f"## {reading.name}\n\n**{reading.title}.** Paper: {reading.section}. Needs {', '.join(reading.needs)}.\n\n"
     return head + "| column | unit | meaning | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
 
 

@@ -12,7 +12,9 @@ PICTURE = Path(__file__).with_name("images") / "two-layer.svg"
 
 
 def main() -> None:
-    results = run_readings(Subject(pathsum.open("two-layer")), only=("composition", "attention", "induction", "spectra"))
+    results = run_readings(
+        Subject(pathsum.open("two-layer")), only=("composition", "attention", "induction", "spectra")
+    )
     PICTURE.parent.mkdir(exist_ok=True)
     composition_diagram(results["composition"].frame, head_table(results)).save(str(PICTURE))
 

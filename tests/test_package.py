@@ -40,7 +40,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_every_reading_says_what_it_needs_where_it_is_from_and_what_its_columns_mean(reading):
     function = getattr(pathsum, reading.name)
     doc = inspect.getdoc(function)
-    assert reading.section in doc and reading.needs in doc and reading.invariance in doc
+    assert reading.section in doc and ", ".join(reading.needs) in doc and reading.invariance in doc
     assert all(f"{column.name}" in doc and column.meaning in doc for column in reading.columns)
     own = [name for name in inspect.signature(reading.function).parameters if name != "subject"]
     assert set(own) < set(inspect.signature(function).parameters)

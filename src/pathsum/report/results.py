@@ -58,7 +58,7 @@ def _read(reading: Reading, subject: Subject) -> Result:
 
 def _no_room(reading: Reading, subject: Subject) -> str | None:
     """Why repeated random tokens do not fit this model, where nobody asked for a block of a certain length."""
-    if reading.needs != "random tokens" or subject.block is not None:
+    if "random tokens" not in reading.needs or subject.block is not None:
         return None
     try:
         _ = subject.repeated_tokens

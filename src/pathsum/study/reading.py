@@ -29,7 +29,7 @@ class Reading:
     title: str
     section: str
     """Where the paper defines it."""
-    needs: Needs
+    needs: tuple[Needs, ...]
     columns: tuple[Column, ...]
     module: str
     """The module of `pathsum.study` that has the function of this name."""

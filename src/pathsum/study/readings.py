@@ -50,7 +50,7 @@ def _docstring(reading: Reading) -> str:
         f"    {column.name}{f' [{column.unit}]' if column.unit else ''}: {column.meaning}" for column in reading.columns
     )
     return (
-        f"{inspect.getdoc(reading.function)}\n\nPaper: {PAPER}, “{reading.section}”. Needs {reading.needs}. "
+        f"{inspect.getdoc(reading.function)}\n\nPaper: {PAPER}, “{reading.section}”. Needs {', '.join(reading.needs)}. "
         f"Invariant under {reading.invariance} of the residual basis.\n\nColumns:\n{columns}"
     )
 

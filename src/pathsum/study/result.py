@@ -57,13 +57,12 @@ def read_one(name: str, subject: Subject, **options: Any) -> Result:
 def manifest(subject: Subject, reading: Reading | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
     """Everything the numbers depend on."""
     model = subject.model
-    found: dict[str, Any] = {"model": model.name, "weights_sha256": _digest(subject), "spec": model.spec.to_dict()}
+    found: dict[str, Any] = {"model": model.name, "weights_sha256": subject.digest, "spec": model.spec.to_dict()}
     if reading is not None:
         found |= {"reading": reading.name, "paper_section": reading.section, "invariant_under": reading.invariance}
         found |= {"units": {column.name: column.unit for column in reading.columns}, "options": options or {}}
-    needs = {"weights", "text", "random tokens"} if reading is None else {reading.needs}
+    needs = ("weights", "text", "random tokens") if reading is None else reading.needs
     if reading is not None and reading.name == "induction":
-        needs |= {"text"}
         found |= {"thresholds": INDUCTION_THRESHOLDS, "partner_z": PARTNER_Z}
     found["folded"] = "exactly, in float64, for weights; runs are of the raw weights in float32"
     if "text" in needs:
@@ -76,11 +75,3 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
     found["versions"] = {name: importlib.metadata.version(name) for name in ("pathsum", "torch", "polars")}
     found["python"] = platform.python_version()
     return found
-
-
-def _digest(subject: Subject) -> str:
-    """Once per subject: files do not change under a study."""
-    cache = subject.__dict__
-    if "_digest" not in cache:
-        cache["_digest"] = subject.model.digest()
-    return cache["_digest"]

@@ -55,6 +55,11 @@ class Subject:
     def context_length(self) -> int:
         return self.model.spec.n_ctx if self.context is None else self.context
 
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the weights, taken once: files do not change under a study."""
+        return self.model.digest()
+
     # ---- weights ----
 
     @cached_property
