@@ -107,6 +107,8 @@ def save(
             tokenizer.save(str(beside / "tokenizer.json"))
         if training is not None:
             _write_json(beside / "training.json", training)
+        for file in beside.iterdir():
+            file.chmod(0o644)
         if directory.exists():
             for file in beside.iterdir():
                 file.replace(directory / file.name)

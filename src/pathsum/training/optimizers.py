@@ -1,0 +1,21 @@
+"""Muon for the heads' matrices, AdamW for the rest; plain AdamW does not find induction heads in the same time."""
+
+from torch.optim import AdamW, Muon, Optimizer
+
+from pathsum.training.recipe import Recipe
+from pathsum.training.trainee import Trainee
+
+
+def optimizers_of(trainee: Trainee) -> list[Optimizer]:
+    """The optimizers of a model in training; a model without layers needs AdamW alone."""
+    recipe = trainee.recipe
+    adamw = AdamW(trainee.other_parameters(), lr=recipe.rate_ends, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    heads = trainee.head_matrices()
+    return [Muon(heads, lr=recipe.rate_heads, momentum=0.95, weight_decay=0.0), adamw] if heads else [adamw]
+
+
+def set_rates(optimizers: list[Optimizer], recipe: Recipe, step: int) -> None:
+    """Learning rates of this step: warm-up, plateau, decay."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.rate(step) * group.setdefault("initial_lr", group["lr"])

@@ -1,0 +1,50 @@
+import pytest
+
+from pathsum.errors import TrainingError
+from pathsum.training.recipe import RECIPES, recipe
+from pathsum.weights.positions import Sinusoidal
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_named_recipe_is_valid(name: str) -> None:
+    spec = recipe(name).spec()
+    assert spec.n_layers == recipe(name).layers == {"zero": 0, "one": 1, "two": 2}[name.split("-")[0]]
+    assert spec.norm == "none" and spec.d_mlp is None
+
+
+def test_any_depth_is_a_change_of_a_recipe() -> None:
+    spec = recipe("two-layer", layers=5, heads=2, seed=None).spec()
+    amplitudes = [layer.positions.amplitude for layer in spec.layers if isinstance(layer.positions, Sinusoidal)]
+    assert amplitudes == [3.0, 0.5, 0.5, 0.5, 0.5]
+    assert spec.n_heads == 2 and recipe("two-layer", seed=None).seed == 0
+
+
+def test_an_unknown_recipe_suggests_the_nearest() -> None:
+    with pytest.raises(TrainingError, match="no recipe 'two-layers': did you mean 'two-layer'"):
+        recipe("two-layers")
+    with pytest.raises(TrainingError, match="recipes are zero-layer, one-layer"):
+        recipe("???")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": -1}, "layers is -1, must be at least 0"),
+        ({"steps": 0}, "steps is 0, must be at least 1"),
+        ({"context": 3}, "context is 3"),
+        ({"vocab": 256}, "vocab is 256, must be at least 257"),
+        ({"tiled": 1.5}, "tiled is 1.5, must be from 0 to 1"),
+        ({"norm": "batch"}, "norm is 'batch', must be one of none, layer, rms"),
+    ],
+)
+def test_values_out_of_range_are_named(change: dict, message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
+        recipe("two-layer", **change)
+
+
+def test_rates_rise_then_stay_then_fall() -> None:
+    chosen = recipe("two-layer", steps=1000)
+    assert chosen.rate(0) == 1 / 40
+    assert chosen.rate(39) == chosen.rate(600) == 1
+    assert chosen.rate(800) == pytest.approx(0.5)
+    assert chosen.rate(999) == pytest.approx(1 / 400)

@@ -1,0 +1,61 @@
+import torch
+
+from pathsum.training.optimizers import optimizers_of, set_rates
+from pathsum.training.recipe import recipe
+from pathsum.training.trainee import Trainee
+from pathsum.weights.weights import shapes
+
+SMALL = recipe("two-layer-small", d_model=16, heads=2, d_head=4, vocab=300, context=32)
+
+
+def test_weights_are_views_of_the_parameters_in_the_canonical_shapes() -> None:
+    trainee = Trainee(SMALL)
+    tensors = trainee.weights().tensors()
+    assert len(tensors) == 2 + 2 * 4
+    for name, tensor in tensors.items():
+        assert tuple(tensor.shape) == shapes(trainee.spec)[name]
+    storages = {parameter.untyped_storage().data_ptr() for parameter in trainee.parameters()}
+    assert {tensor.untyped_storage().data_ptr() for tensor in tensors.values()} == storages
+
+
+def test_the_forward_pass_reads_heads_without_copying_them() -> None:
+    block = Trainee(SMALL).weights().block(1)
+    assert block.W_Q.flatten(0, 1).untyped_storage().data_ptr() == block.W_Q.untyped_storage().data_ptr()
+    W_O = block.W_O.transpose(0, 1).flatten(1)
+    assert W_O.untyped_storage().data_ptr() == block.W_O.untyped_storage().data_ptr()
+
+
+def test_the_start_depends_on_the_seed_alone() -> None:
+    def start(seed: int) -> torch.Tensor:
+        return Trainee(recipe("two-layer-small", seed=seed)).get_parameter("L1_W_K")
+
+    assert torch.equal(start(3), start(3)) and not torch.equal(start(3), start(4))
+
+
+def test_attention_starts_nearly_uniform() -> None:
+    trainee = Trainee(recipe("two-layer-small"))
+    assert 0.9 < float(trainee.get_parameter("L0_W_Q").detach().std()) * 128**0.5 / 0.2 < 1.1
+
+
+def test_muon_trains_the_heads_and_adamw_the_rest() -> None:
+    trainee = Trainee(recipe("two-layer-small", norm="rms", d_model=16, heads=2, d_head=4, vocab=300))
+    muon, adamw = optimizers_of(trainee)
+    assert len(muon.param_groups[0]["params"]) == 8
+    names = {id(parameter): name for name, parameter in trainee.named_parameters()}
+    assert {names[id(parameter)] for parameter in adamw.param_groups[0]["params"]} == {
+        "W_E", "W_U", "L0_attention_norm", "L1_attention_norm", "final_norm",
+    }  # fmt: skip
+
+
+def test_a_model_without_layers_needs_adamw_alone() -> None:
+    assert [type(optimizer).__name__ for optimizer in optimizers_of(Trainee(recipe("zero-layer", vocab=300)))] == [
+        "AdamW"
+    ]
+
+
+def test_rates_follow_the_recipe_from_where_they_began() -> None:
+    optimizers = optimizers_of(Trainee(SMALL))
+    for step in (0, 500, 999):
+        set_rates(optimizers, SMALL, step)
+        rates = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
+        assert rates == [SMALL.rate_heads * SMALL.rate(step), SMALL.rate_ends * SMALL.rate(step)]
