@@ -50,6 +50,19 @@ def test_slabs_change_nothing(slab):
     agree(composition_pairs(readers, writers, slab).score, composition_pairs(readers, writers).score)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_weights_are_composed_in_float64(dtype):
+    case = BY_NAME["gpt2"]
+    low = case.folded.to(dtype).load()
+    high = low.to(torch.float64).load()
+    for kind in KINDS:
+        mine, theirs = (layer_composition(weights, kind, 1, 0) for weights in (low, high))
+        assert mine.score.dtype == torch.float64
+        agree(mine.score, theirs.score)
+        agree(mine.z, theirs.z, 1e-9)
+        agree(cyclic_score(low, kind, 1, 0), cyclic_score(high, kind, 1, 0))
+
+
 def test_null_moments_are_those_of_sampled_rotations():
     generator = torch.Generator().manual_seed(0)
     d, n = 8, 20_000
