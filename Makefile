@@ -17,8 +17,8 @@ prove: setup
 	$(PYTEST) -m slow
 
 check: setup
-	$(BIN)/ruff check src tests benchmarks scripts
-	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/ruff check src tests benchmarks scripts docs
+	$(BIN)/ruff format --check src tests benchmarks scripts docs
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright --level error
 

@@ -93,7 +93,7 @@ def graded_peer() -> Callable[[], object]:
 
 def training_ours() -> Callable[[], object]:
     """One training step of `two-layer-small`, 4,096 tokens, bfloat16."""
-    from pathsum.training.memory import keep_freed_memory
+    from pathsum.training.machine import keep_freed_memory
     from pathsum.training.optimizers import optimizers_of
     from pathsum.training.recipe import recipe
     from pathsum.training.trainee import Trainee
