@@ -33,7 +33,7 @@ def test_it_names_the_model_its_heads_and_the_report(results, tmp_path):
     assert "<b>toy</b> & co: 2 layers × 2 heads" in text
     assert "Previous token L0H0 1.00" in text
     assert re.search(r"L1H1 1\.00 .* L0H0 \(previous token\) \+0\.\d+ [\d.]+ 1\.00", text)
-    assert f"Report {tmp_path}/report.html" in text
+    assert f"Report: {tmp_path}/report.html" in text
 
 
 def test_avoidance_is_reported_with_its_sign(results):

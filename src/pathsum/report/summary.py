@@ -30,13 +30,16 @@ def summary(results: dict[str, Result], directory: Path | None = None) -> Render
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column(overflow="fold", ratio=1)
-    for label, text in _lines(results, heads, directory):
+    for label, text in _lines(results, heads):
         rows.add_row(label, text)
     induction = _induction_table(results, heads)
-    return Group(Text(model_line(results), style="bold"), rows, *([] if induction is None else [induction]))
+    parts = [Text(model_line(results), style="bold"), rows, *([] if induction is None else [induction])]
+    if directory is not None:
+        parts.append(Text(f"Report: {directory / 'report.html'}"))
+    return Group(*parts)
 
 
-def _lines(results: dict[str, Result], heads: pl.DataFrame, directory: Path | None) -> list[tuple[str, str]]:
+def _lines(results: dict[str, Result], heads: pl.DataFrame) -> list[tuple[str, str]]:
     lines = [
         ("Text", escape(text_line(results))),
         ("Bigrams", _bigrams(results)),
@@ -45,7 +48,6 @@ def _lines(results: dict[str, Result], heads: pl.DataFrame, directory: Path | No
         ("Avoidance", _avoidance(results)),
         ("Terms", _terms(results)),
         ("Sum of terms", _reconstruction(results)),
-        ("Report", "" if directory is None else escape(str(directory / "report.html"))),
         ("Induction", _induction(results, heads)),
     ]
     return [(label, text) for label, text in lines if text]
