@@ -6,7 +6,7 @@ import torch
 import oracle
 from cases import BY_NAME, CASES, agree
 from pathsum.errors import ExpansionTooLarge, NotApplicable
-from pathsum.paths.logits import expand
+from pathsum.paths.logits import expand, relative_error
 from pathsum.paths.paths import Path, chains, path_counts
 from pathsum.runs.graded import frozen_run, graded_streams
 from pathsum.runs.run import Run, run_weights
@@ -77,14 +77,23 @@ def test_one_path_is_its_pattern_applied_to_its_matrix(name):
         agree(expansion.term(str(term.path)).logits, term.logits)
 
 
-def test_paths_of_a_batch_are_the_paths_of_its_members():
-    case = BY_NAME["gpt2"]
-    other = (case.tokens + 3) % case.spec.d_vocab
+@EVERY_CASE
+def test_paths_of_a_batch_are_the_paths_of_its_members(case):
+    rows = (case.tokens, (case.tokens + 3) % case.spec.d_vocab)
     model = Model("batch", case.weights)
-    both = run_weights(model, case.weights, torch.stack([case.tokens, other]))
-    for row, tokens in enumerate((case.tokens, other)):
-        alone = expand(run_weights(model, case.weights, tokens)).by_order().logits
-        agree(expand(both).by_order().logits[:, row], alone)
+    both = expand(run_weights(model, case.weights, torch.stack(rows)))
+    path = Path("embed", tuple((layer, 0) for layer in range(case.spec.n_layers)))
+    for row, tokens in enumerate(rows):
+        alone = expand(run_weights(model, case.weights, tokens))
+        agree(both.by_order().logits[:, row], alone.by_order().logits)
+        agree(both.pattern(path)[row], alone.pattern(path))
+        agree(both.term(path).logits[row], alone.term(path).logits)
+
+
+def test_the_relative_error_is_of_the_largest_value_in_size():
+    assert relative_error(torch.tensor([0.0, -1.0]), torch.tensor([0.5, -2.0])) == 0.5
+    assert relative_error(torch.tensor([3.0, 1.0]), torch.tensor([4.0, 1.0])) == 0.25
+    assert relative_error(torch.tensor([0.25]), torch.tensor([0.0])) == 0.25
 
 
 def test_the_error_is_measured_on_the_uncapped_logits():
@@ -125,13 +134,17 @@ def test_too_many_paths_are_refused_with_the_bound_to_pass():
         expansion.terms(limit=3)
     assert all(term.path.order <= 1 for term in expansion.terms(max_order=1))
     assert len(list(expansion.terms(max_order=1))) == expansion.counts(1)
+    assert len(list(expansion.terms(limit=expansion.counts()))) == expansion.counts()
 
 
 def test_path_counts_are_binomials_times_powers():
+    assert path_counts(3, 2) == [1, 6, 12, 8]
+    assert path_counts(3, 2, after=1) == [1, 2]
     assert path_counts(12, 12)[:3] == [1, 144, 9504]
     assert sum(path_counts(12, 12)) == 13**12
     assert sum(path_counts(12, 12)[:3]) == 9649
     assert len(list(chains(BY_NAME["three_layers_normed"].spec, -1, 3))) == sum(path_counts(3, 2)) == 27
+    assert len(list(chains(BY_NAME["three_layers_normed"].spec, -1, 1))) == 7
 
 
 def test_paths_are_written_and_read():
@@ -161,3 +174,10 @@ def test_a_wrong_path_is_named(text, message):
 def test_a_source_the_model_lacks_is_named():
     with pytest.raises(NotApplicable, match="it has embed"):
         expand(recorded(BY_NAME["one_layer"])).term("pos")
+    with pytest.raises(NotApplicable, match="it has embed"):
+        expand(recorded(BY_NAME["one_layer"])).term("unembed.bias")
+
+
+def test_the_final_bias_is_a_path_of_its_own():
+    case = BY_NAME["gpt2"]
+    agree(expand(recorded(case)).term("unembed.bias").logits, oracle_terms(case)["unembed.bias", ()].logits)

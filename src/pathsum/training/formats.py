@@ -66,9 +66,12 @@ def _json_lines(path: Path, text: str) -> Iterator[Piece]:
         if not line.strip():
             continue
         try:
-            yield Piece(json.loads(line)["text"], code=False)
+            found = json.loads(line)["text"]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise TextError(f'{path}: line {number} is no JSON object with a "text" field') from error
+        if not isinstance(found, str):
+            raise TextError(f'{path}: line {number} is no JSON object with a "text" field that is text')
+        yield Piece(found, code=False)
 
 
 def _parquet(path: Path) -> Iterator[Piece]:
