@@ -1,5 +1,6 @@
 """The induction circuit, step by step: what speaks for it and what against, each with its number and its threshold."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -142,8 +143,8 @@ def _head_steps(head: dict[str, Any]) -> list[Evidence]:
             _at_least(head["causal_effect"], low["causal_effect"]),
         ),
         Evidence(
-            "where there is no earlier copy, it rests on the first token",
-            f"mean attention {fixed(head['start_token'])} there (no threshold)",
+            "where it looks when there is no earlier copy",
+            f"mean attention {fixed(head['start_token'])} on the first token, where it could rest (no threshold)",
             "unknown",
         ),
     ]
@@ -153,8 +154,10 @@ def _repeat_step(results: dict[str, Result]) -> list[Evidence]:
     losses = {row["copy"]: row["loss"] for row in results["repeats"].rows()} if "repeats" in results else {}
     if losses.get(1) is None or losses.get(2) is None:
         return []
+    uniform = math.log(results["repeats"].manifest["spec"]["d_vocab"])
     found = (
-        f"{fixed(losses[1])} nats per token in the first copy, {fixed(losses[2])} in the second (threshold {EASIER})"
+        f"{fixed(losses[1])} nats per token in the first copy, {fixed(losses[2])} in the second (by at least {EASIER}; "
+        f"on random tokens the drop is the sign, not the level: a uniform guess has {fixed(uniform)})"
     )
     return [Evidence("random tokens are easier the second time", found, _at_least(losses[1] - losses[2], EASIER))]
 

@@ -21,7 +21,9 @@ def print_result(result: Result, limit: int = 40, console: Console | None = None
     shown = _columns_that_fit(frame.columns, [_cells(frame[name]) for name in frame.columns], console.width)
     table = Table(box=None, pad_edge=False)
     for name in shown:
-        table.add_column(name, justify="left" if frame.schema[name] == polars.String else "right", no_wrap=True)
+        table.add_column(
+            _header(name), justify="left" if frame.schema[name] == polars.String else "right", no_wrap=True
+        )
     for row in zip(*(_cells(frame[name]) for name in shown), strict=True):
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
@@ -31,6 +33,11 @@ def print_result(result: Result, limit: int = 40, console: Console | None = None
         console.print(f"not shown: {', '.join(left)} (--json or --csv has all columns)", style="dim", highlight=False)
     if result.frame.height > limit:
         console.print(f"{result.frame.height - limit} more rows (--limit, --json, --csv)", style="dim", highlight=False)
+
+
+def _header(name: str) -> str:
+    """A column's name, broken after underscores so that more columns fit."""
+    return name.replace("_", "_\n")
 
 
 def _cells(column) -> list[str]:
@@ -43,8 +50,14 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() and abs(value) >= 10 else f"{value:.3g}"
+        return _number(value)
     return _text(str(value))
+
+
+def _number(value: float) -> str:
+    if value.is_integer() and abs(value) >= 10:
+        return f"{value:.0f}"
+    return f"{value:.0e}" if 0 < abs(value) < 1e-4 else f"{value:.3g}"
 
 
 def _text(text: str) -> str:
@@ -60,7 +73,7 @@ def _text(text: str) -> str:
 def _columns_that_fit(names: list[str], cells: list[list[str]], width: int) -> list[str]:
     shown, used = [], 0
     for name, column in zip(names, cells, strict=True):
-        wide = max([len(name), *(len(cell) for cell in column)]) + 2
+        wide = max(len(part) for part in (*_header(name).split("\n"), *column)) + 2
         if shown and used + wide > width + 2:
             continue
         shown.append(name)

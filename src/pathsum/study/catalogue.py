@@ -99,7 +99,8 @@ READINGS: tuple[Reading, ...] = (
     ),
     Reading(
         "in_context", "In-context learning score", "Function of Induction Heads", ("text",),
-        (Column("early_token", COUNT, "from 1"), Column("late_token", COUNT, "from 1"),
+        (Column("sequences", COUNT, "contexts of text, 8 times --sequences or what the text has"),
+         Column("early_token", COUNT, "from 1"), Column("late_token", COUNT, "from 1"),
          Column("early_loss", NATS, "of predicting that token"), Column("late_loss", NATS, "of predicting that token"),
          Column("score", NATS, "late less early; negative: context helps"),
          Column("error", NATS, "standard error over sequences"), Column("mean_loss", NATS, "over all positions")),

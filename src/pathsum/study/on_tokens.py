@@ -11,6 +11,7 @@ from pathsum.circuits.composition import layer_composition
 from pathsum.paths.importance import head_losses, order_losses
 from pathsum.paths.logits import expand
 from pathsum.paths.scores import head_scores
+from pathsum.runs.forward import forward, logits, soft_cap
 from pathsum.runs.graded import FrozenRun
 from pathsum.runs.run import run
 from pathsum.study.subject import Subject
@@ -18,6 +19,8 @@ from pathsum.study.weights_only import _frame
 
 INDUCTION_THRESHOLDS = {"prefix_matching": 0.3, "copying": 0.5, "causal_effect": 0.1}
 """A head that reaches all three is called an induction head: attention, nats, nats."""
+SINGLE_TOKEN = 8
+"""Losses of single tokens are noisy: the in-context score takes this many times as many contexts as other readings."""
 PARTNER_Z = 10.0
 """K-composition z from which an earlier head counts as a partner."""
 
@@ -123,11 +126,13 @@ def repeats(subject: Subject) -> pl.DataFrame:
 
 def in_context(subject: Subject) -> pl.DataFrame:
     """Loss by position on the text, and the in-context score: late token's loss less the early token's."""
-    losses = next_token_losses(subject.text_run.logits, subject.windows)
-    early, late = in_context_tokens(subject.model.spec, subject.windows.shape[1])
+    contexts = subject.contexts(SINGLE_TOKEN * subject.sequences)
+    losses = torch.cat([_losses(subject, rows) for rows in contexts.split(subject.sequences)])
+    early, late = in_context_tokens(subject.model.spec, contexts.shape[1])
     scores = in_context_score(losses, early, late)
     count = len(scores)
     row = {
+        "sequences": count,
         "early_token": early,
         "late_token": late,
         "early_loss": losses[:, early - 2].mean().item(),
@@ -137,6 +142,14 @@ def in_context(subject: Subject) -> pl.DataFrame:
         "mean_loss": losses.mean().item(),
     }
     return _frame([row], tuple(row))
+
+
+@torch.no_grad()
+def _losses(subject: Subject, tokens: torch.Tensor) -> torch.Tensor:
+    """Losses of a live run that keeps nothing."""
+    done = forward(subject.raw, tokens)
+    found = logits(subject.raw.ends, done.residual, done.final_scale)
+    return next_token_losses(soft_cap(found, subject.model.spec.logit_cap), tokens)
 
 
 def importance(subject: Subject) -> pl.DataFrame:

@@ -111,7 +111,11 @@ class Subject:
 
     @cached_property
     def windows(self) -> Int[Tensor, "sequence pos"]:
-        """Up to `sequences` contexts, evenly spread over the text; one shorter one if the text is shorter.
+        """The contexts that are run and recorded: `contexts(sequences)`."""
+        return self.contexts(self.sequences)
+
+    def contexts(self, most: int) -> Int[Tensor, "sequence pos"]:
+        """Up to `most` contexts, evenly spread over the text; one shorter one if the text is shorter.
 
         Raises `TextError` for a text of fewer than two tokens.
         """
@@ -120,7 +124,7 @@ class Subject:
             raise TextError(f"the text has {len(tokens)} token(s); readings of a text need at least 2")
         start = [spec.bos] if spec.bos is not None and self.bos is not False else []
         length = min(self.context_length - len(start), len(tokens))
-        count = min(self.sequences, len(tokens) // length)
+        count = min(most, len(tokens) // length)
         starts = torch.linspace(0, len(tokens) - length, count).long()
         cut = torch.stack([tokens[first : first + length] for first in starts.tolist()])
         return torch.cat([torch.tensor(start, dtype=torch.long).expand(count, -1), cut], dim=1)

@@ -82,9 +82,14 @@ def matching_against_copying(pairs: pl.DataFrame) -> Figure:
         size=alt.condition("datum.role == 'induction'", alt.value(130), alt.value(50)),
         tooltip=_pair_tooltip(),
     )
-    names = base.transform_filter("datum.role == 'induction'").mark_text(align="right", dx=-9, fontSize=11)
-    layers = (zero.encode(x="zero:Q"), zero.encode(y="zero:Q"), points, names.encode(text="head:N"))
-    chart = alt.layer(*layers).properties(width=360, height=360)
+    # Induction heads crowd one corner: their names stand below each other, in the order of the points.
+    ranked = known.filter(pl.col("role") == "induction").sort("matching_score", descending=True)["head"].to_list()
+    names = [
+        base.transform_filter(alt.datum.head == head).mark_text(align="right", dx=-10, dy=13 * place, fontSize=11)
+        for place, head in enumerate(ranked)
+    ]
+    axes = (zero.encode(x="zero:Q"), zero.encode(y="zero:Q"))
+    chart = alt.layer(*axes, points, *(name.encode(text="head:N") for name in names)).properties(width=360, height=360)
     return finished(chart, "Matching score of pairs against copying score, induction heads marked.")
 
 
