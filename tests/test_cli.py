@@ -116,8 +116,9 @@ def test_the_version_is_printed(capsys):
 def test_read_prints_a_summary_and_writes_a_report(toy, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = succeed(["read", str(toy), "--out", str(tmp_path / "report")], capsys)
-    assert "L1H1" in shown and "report.html" in shown
-    assert max(map(len, shown.splitlines())) <= 80
+    *lines, report = shown.splitlines()
+    assert "L1H1" in shown and max(map(len, lines)) <= 80
+    assert report == f"Report: {tmp_path}/report/report.html"
     assert (tmp_path / "report" / "report.html").is_file() and (tmp_path / "report" / "manifest.json").is_file()
 
 

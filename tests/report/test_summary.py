@@ -22,10 +22,12 @@ def words(results, *more) -> str:
     return re.sub(r"\s+", " ", rendered(results, *more, width=400))
 
 
-def test_no_line_is_wider_than_80(results, plain, tmp_path):
+def test_no_line_is_wider_than_80_but_a_path_which_is_never_broken(results, plain, tmp_path):
+    deep = tmp_path / ("deep/" * 30)
     for found in (results, plain[1]):
-        lines = rendered(found, tmp_path / ("deep/" * 30)).splitlines()
+        *lines, report = rendered(found, deep).splitlines()
         assert max(Text(line).cell_len for line in lines) <= 80
+        assert report == f"Report: {deep}/report.html"
 
 
 def test_it_names_the_model_its_heads_and_the_report(results, tmp_path):

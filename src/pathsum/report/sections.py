@@ -59,11 +59,11 @@ def bigram_paragraph(results: dict[str, Result]) -> str:
     if not row:
         return ""
     return (
-        f"Alone, the direct path W_U W_E loses {fixed(row['direct_path_loss'])} nats per token on the whole text. No bigram "
-        f"table can lose less than the text's own bigram entropy, {fixed(row['bigram_entropy'])}; the direct path is "
-        f"{fixed(row['kl'])} nats away from it (KL of the text's bigrams to the direct path; single tokens have an "
-        f"entropy of {fixed(row['unigram_entropy'])}). Its logits rank next tokens as the text's counts do with a "
-        f"correlation of {fixed(row['rank_correlation'])}."
+        f"Alone, the direct path W_U W_E loses {fixed(row['direct_path_loss'])} nats per token on the whole text. "
+        f"No bigram table can lose less than the text's own bigram entropy, {fixed(row['bigram_entropy'])}; the direct "
+        f"path is {fixed(row['kl'])} nats away from it (KL of the text's bigrams to the direct path; single tokens "
+        f"have an entropy of {fixed(row['unigram_entropy'])}). Its logits rank next tokens as the text's counts do "
+        f"with a correlation of {fixed(row['rank_correlation'])}."
     )
 
 

@@ -35,7 +35,8 @@ def summary(results: dict[str, Result], directory: Path | None = None) -> Render
     induction = _induction_table(results, heads)
     parts = [Text(model_line(results), style="bold"), rows, *([] if induction is None else [induction])]
     if directory is not None:
-        parts.append(Text(f"Report: {directory / 'report.html'}"))
+        # A path is copied: it is never broken.
+        parts.append(Text(f"Report: {directory / 'report.html'}", no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
 
