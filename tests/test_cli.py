@@ -90,6 +90,12 @@ def test_help_of_a_reading_has_its_options_and_columns(capsys):
     assert "largest score any relative rotation allows" in shown
 
 
+def test_brackets_in_help_are_text(capsys):
+    shown = " ".join(succeed(["trigrams", "--help"], capsys).split())
+    assert "`[source] … [destination] → [out]`" in shown
+    assert "mean A[i, i−1]" in " ".join(succeed(["attention", "--help"], capsys).split())
+
+
 def test_options_reach_the_reading(toy, capsys):
     found = json.loads(succeed(["composition", str(toy), "--erratum", "--sampled", "--json"], capsys))
     assert {"cyclic_score", "sampled_baseline", "sampled_error"} <= set(found["rows"][0])
@@ -184,12 +190,41 @@ def changed_config(toy: Path, folder: Path, **fields) -> Path:
         ({"norm": "batch"}, "norm 'batch'"),
         ({"colour": "red"}, "unknown field 'colour'"),
         ({"model_type": "bert"}, "models saved by pathsum only"),
-        ({"layers": [{"positions": {"kind": "spiral"}}] * 2}, "spiral"),
+        ({"layers": [{"positions": {"kind": "spiral"}}] * 2}, "kind 'spiral' is not one of sinusoidal"),
+        ({"layers": [{"score_scale": "x"}] * 2}, "score_scale is 'x', must be a finite number"),
+        ({"layers": [{"score_scale": float("nan")}] * 2}, "score_scale is nan"),
+        ({"layers": [{"window": 0}] * 2}, "window is 0, must be a whole number, at least 1"),
+        ({"layers": [{"score_cap": 0}] * 2}, "score_cap is 0, must be a finite number above 0"),
+        ({"layers": [{"positions": {"kind": "sinusoidal", "amplitude": "big"}}] * 2}, "amplitude is 'big'"),
+        ({"layers": [{"positions": {"kind": "sinusoidal", "base": 0}}] * 2}, "base is 0"),
+        ({"layers": [{"positions": {"kind": "rotary", "d_rotary": 1}}] * 2}, "d_rotary is 1"),
+        ({"layers": [{"colour": 1}] * 2}, "colour"),
+        ({"parallel": "yes"}, "parallel is 'yes', must be true or false"),
+        ({"norm_eps": "a"}, "norm_eps is 'a'"),
+        ({"d_model": None}, "d_model is None"),
         ({"d_head": "many"}, "d_head"),
     ],
 )
 def test_a_config_that_disagrees_with_the_tensors_is_named(fields, message, toy, tmp_path, capsys, unchecked):
     assert message in fail(["spectra", str(changed_config(toy, tmp_path, **fields))], capsys)
+
+
+def test_a_missing_field_and_an_empty_name_are_named(toy, tmp_path, capsys):
+    config = json.loads((toy / "config.json").read_text())
+    del config["d_model"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "field 'd_model' is missing" in fail(["spectra", str(tmp_path)], capsys)
+    assert "no model is named" in fail(["spectra", ""], capsys)
+
+
+def test_too_little_memory_is_one_clear_line(toy, capsys, monkeypatch):
+    from pathsum.study import subject
+
+    def huge(*_: object) -> None:
+        torch.empty(1 << 60)
+
+    monkeypatch.setattr(subject, "run_weights", huge)
+    assert "pass a smaller --context" in fail(["importance", str(toy)], capsys)
 
 
 def test_a_tensor_without_a_place_is_named(toy, tmp_path, capsys):
@@ -238,6 +273,9 @@ def test_wrong_usage_exits_2(toy, capsys):
         ["spectra"],
         ["spectra", str(toy), "--wrong"],
         ["composition", str(toy), "--delta", "x"],
+        ["spectra", str(toy), "--delta", "1,2"],
+        ["spectra", str(toy), "--text", "x"],
+        ["entries", str(toy), "--count", "0"],
     ):
         with pytest.raises(SystemExit) as stopped:
             main(arguments)

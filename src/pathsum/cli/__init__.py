@@ -16,6 +16,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         message = " ".join(str(error).split())
         print(f"pathsum: {message}", file=sys.stderr)
         sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        print("pathsum: not enough memory; pass a smaller --context or --sequences", file=sys.stderr)
+        sys.exit(1)
     except BrokenPipeError:
         # The reader of our output went away (`pathsum … | head`); there is nobody left to tell.
         sys.stderr.close()

@@ -56,4 +56,7 @@ def read(
         found = {name: result.to_dict() for name, result in results.items()}
         print(json.dumps({"model": subject.model.name, "readings": found}, ensure_ascii=False, allow_nan=False))
         return
-    Console().print(summary(results, where))
+    Console().print(summary(results))
+    if where is not None:
+        # Not by rich: a path is copied, so it is never broken.
+        print(f"Report: {where / 'report.html'}")

@@ -1,19 +1,35 @@
 """One command for every reading, made from its entry in the catalogue."""
 
 import inspect
-import types
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from pathsum.cli.subject import CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
-from pathsum.study.reading import Reading
+from pathsum.study.reading import Column, Reading
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 CSV = Annotated[bool, typer.Option("--csv", help="Print the table as CSV and nothing else.")]
 LIMIT = Annotated[int, typer.Option("--limit", min=1, help="Rows shown in the terminal table.")]
+
+SUBJECT = ("text", "sequences", "context", "seed")
+"""Options that say what is read, not how."""
+DELTA = 'Distance destination − source, for rotary models: a number, several ("1,2,3") or rms.'
+SEVERAL_DISTANCES = ("composition",)
+"""Readings that average over distances."""
+OPTIONS: dict[str, dict[str, str]] = {
+    "composition": {
+        "erratum": "Also show the scores of the paper's first diagram, with its cyclic permutation.",
+        "sampled": "Also show the paper's own baseline: the mean over random matrices.",
+        "seed": "Of the random matrices.",
+    },
+    "positional": {"lags": "How many lags."},
+    "entries": {"count": "Entries a table."},
+    "trigrams": {"count": "Skip-trigrams a head.", "per_source": "At most this many of each source token."},
+}
+"""Help of each reading's own options."""
 
 
 def add_reading(app: typer.Typer, reading: Reading, with_options: bool) -> None:
@@ -25,21 +41,12 @@ def add_reading(app: typer.Typer, reading: Reading, with_options: bool) -> None:
 
 
 def _command(reading: Reading, own: list[inspect.Parameter]) -> Callable[..., None]:
-    def command(
-        model: MODEL,
-        text: TEXT = None,
-        seed: SEED = 0,
-        sequences: SEQUENCES = 16,
-        context: CONTEXT = None,
-        json: JSON = False,
-        csv: CSV = False,
-        limit: LIMIT = 40,
-        **options: Any,
-    ) -> None:
+    def command(model: str, as_json: bool, csv: bool, limit: int, **options: Any) -> None:
         from pathsum.study.result import read_one
 
-        result = read_one(reading.name, subject_of(model, text, seed, sequences, context), **_given(options))
-        if json:
+        subject = subject_of(model, **{name: options.pop(name) for name in SUBJECT if name in options})
+        result = read_one(reading.name, subject, **_given(reading, options))
+        if as_json:
             print(result.to_json())
         elif csv:
             print(result.frame.write_csv(), end="")
@@ -48,32 +55,47 @@ def _command(reading: Reading, own: list[inspect.Parameter]) -> Callable[..., No
 
             print_result(result, limit)
 
-    shared = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    command.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature([*_shared(reading), *own])  # type: ignore[attr-defined]
     return command
 
 
+def _shared(reading: Reading) -> list[inspect.Parameter]:
+    """What every reading takes, and what those take that run a text or random tokens."""
+    taken: dict[str, tuple[Any, Any]] = {"model": (MODEL, inspect.Parameter.empty)}
+    if "text" in reading.needs:
+        taken |= {"text": (TEXT, None), "sequences": (SEQUENCES, 16), "context": (CONTEXT, None)}
+    if "random tokens" in reading.needs or "seed" in OPTIONS.get(reading.name, {}):
+        taken |= {"seed": (SEED, 0)}
+    taken |= {"as_json": (JSON, False), "csv": (CSV, False), "limit": (LIMIT, 40)}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(name, kind, default=default, annotation=how) for name, (how, default) in taken.items()]
+
+
 def _own_options(reading: Reading) -> list[inspect.Parameter]:
-    """The reading's keyword options, as typer understands them."""
+    """The reading's keyword options, as typer understands them, each with its help."""
     from pathsum.study.readings import options_of
 
-    return [p.replace(annotation=_option_type(p.annotation)) for p in options_of(reading)]
+    helps = OPTIONS.get(reading.name, {}) | {"delta": DELTA}
+    return [
+        p.replace(annotation=Annotated[_option_type(p.annotation), typer.Option(help=helps[p.name], **_least(p))])
+        for p in options_of(reading)
+    ]
+
+
+def _least(option: inspect.Parameter) -> dict[str, Any]:
+    return {"min": 1} if option.annotation is int else {}
 
 
 def _option_type(annotation: Any) -> Any:
-    """int, bool and str as they are; a distance Δ (a number, several, or "rms") as text that `_given` reads."""
-    if annotation in (int, bool, str, float):
-        return annotation
-    number = typing.get_origin(annotation) in (types.UnionType, typing.Union)
-    if number and float in typing.get_args(annotation):
-        several = any(typing.get_origin(part) is Sequence for part in typing.get_args(annotation))
-        text = 'Distance destination − source for rotary models: a number, several ("1,2,3") or rms.'
-        return Annotated[str | None, typer.Option(help=text if several else "Distance destination − source.")]
-    raise TypeError(f"no command-line form for {annotation}")
+    """int and bool as they are; a distance Δ (a number, several, or "rms") as text that `_given` reads."""
+    return annotation if annotation in (int, bool) else str | None
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: _distance(value) if key == "delta" else value for key, value in options.items()}
+def _given(reading: Reading, options: dict[str, Any]) -> dict[str, Any]:
+    given = {key: _distance(value) if key == "delta" else value for key, value in options.items()}
+    if reading.name not in SEVERAL_DISTANCES and isinstance(given.get("delta"), list | str):
+        raise typer.BadParameter(f"{reading.name} is of one distance; give one number to --delta")
+    return given
 
 
 def _distance(text: str | None) -> Any:
@@ -87,9 +109,18 @@ def _distance(text: str | None) -> Any:
 
 
 def _help(reading: Reading) -> str:
-    columns = "\n\n".join(
-        f"[bold]{column.name}[/bold]{f' ({column.unit})' if column.unit not in ('', '1') else ''}: {column.meaning}"
-        for column in reading.columns
+    """The docstring, the paper's section, and a line a column; brackets are text here, not rich's markup."""
+    columns = "\n".join(
+        f"[bold]{column.name}[/bold]{_unit(column)}: {escape(column.meaning)}" for column in _columns(reading)
     )
-    doc = inspect.getdoc(reading.function) or reading.title
-    return f"{doc}\n\nPaper: {reading.section}. Columns:\n\n{columns}"
+    doc = escape(inspect.getdoc(reading.function) or reading.title)
+    return f"{doc}\n\nPaper: {reading.section}.\n\n\b\n{columns}"
+
+
+def _unit(column: Column) -> str:
+    return f" ({escape(column.unit)})" if column.unit not in ("", "1") else ""
+
+
+def _columns(reading: Reading) -> list[Column]:
+    """Of the sixteen lags the first two stand for all."""
+    return [c for c in reading.columns if not c.name.startswith("lag_") or c.name in ("lag_0", "lag_1")]

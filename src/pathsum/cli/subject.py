@@ -17,14 +17,14 @@ TEXT = Annotated[
         "Default: some modules of Python's standard library.",
     ),
 ]
-SEED = Annotated[int, typer.Option("--seed", help="Of the random tokens.")]
+SEED = Annotated[int, typer.Option("--seed", help="Of what is random.")]
 SEQUENCES = Annotated[int, typer.Option("--sequences", min=1, help="Contexts of text to run.")]
 
 CONTEXT = Annotated[int | None, typer.Option("--context", help="Tokens in a context (default: the model's).")]
 
 
 def subject_of(
-    model: str, text: list[str] | None, seed: int = 0, sequences: int = 16, context: int | None = None
+    model: str, text: list[str] | None = None, seed: int = 0, sequences: int = 16, context: int | None = None
 ) -> "Subject":
     """The opened model with the text's documents joined; errors name the model or the file."""
     from pathsum.study.subject import Subject

@@ -1,7 +1,5 @@
 """The terminal summary: what a reader wants to know first, at 80 columns or any width."""
 
-from pathlib import Path
-
 import polars as pl
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -21,8 +19,8 @@ PARTNERS = 3
 """Partners shown for an induction head."""
 
 
-def summary(results: dict[str, Result], directory: Path | None = None) -> RenderableType:
-    """A rich renderable; `directory` is where the report was written. Readings that were not made are left out.
+def summary(results: dict[str, Result]) -> RenderableType:
+    """A rich renderable. Readings that were not made are left out.
 
     >>> rich.print(summary(run_readings(subject)))
     """
@@ -33,11 +31,7 @@ def summary(results: dict[str, Result], directory: Path | None = None) -> Render
     for label, text in _lines(results, heads):
         rows.add_row(label, text)
     induction = _induction_table(results, heads)
-    parts = [Text(model_line(results), style="bold"), rows, *([] if induction is None else [induction])]
-    if directory is not None:
-        # A path is copied: it is never broken.
-        parts.append(Text(f"Report: {directory / 'report.html'}", no_wrap=True, overflow="ignore"))
-    return Group(*parts)
+    return Group(Text(model_line(results), style="bold"), rows, *([] if induction is None else [induction]))
 
 
 def _lines(results: dict[str, Result], heads: pl.DataFrame) -> list[tuple[str, str]]:

@@ -17,6 +17,9 @@ def print_result(result: Result, limit: int = 40, console: Console | None = None
     """Title, table (at most `limit` rows), and what is not shown."""
     console = Console() if console is None else console
     console.print(Text(f"{result.reading.title}, {result.manifest['model']}", style="bold"))
+    if "text" in result.manifest:
+        source = f"text: {result.manifest['text']['source']}"
+        console.print(Text(source, style="dim", no_wrap=True, overflow="ellipsis"), no_wrap=True, overflow="ellipsis")
     frame = result.frame.head(limit)
     shown = _columns_that_fit(frame.columns, [_cells(frame[name]) for name in frame.columns], console.width)
     table = Table(box=None, pad_edge=False)

@@ -18,6 +18,8 @@ from pathsum.weights.model import Model
 from pathsum.weights.tokens import token_ids
 from pathsum.weights.weights import Weights
 
+MOST_CONTEXT = 1024
+"""Attention patterns grow with the square of the context: a longer one is asked for."""
 SAMPLE = Path(__file__).with_name("sample.txt")
 MODULES = ("argparse", "ast", "calendar", "configparser", "csv", "dataclasses", "doctest", "fractions", "gzip",
            "heapq", "inspect", "mailbox", "optparse", "pdb", "pickle", "random", "shutil", "statistics", "tarfile",
@@ -44,7 +46,7 @@ class Subject:
     block: int | None = None
     """Tokens in a repeated block; None: 64 or what fits three times."""
     context: int | None = None
-    """Tokens in a context of text, BOS included; None: as many as the model takes."""
+    """Tokens in a context of text, BOS included; None: as many as the model takes, at most `MOST_CONTEXT`."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -53,7 +55,7 @@ class Subject:
 
     @property
     def context_length(self) -> int:
-        return self.model.spec.n_ctx if self.context is None else self.context
+        return min(self.model.spec.n_ctx, MOST_CONTEXT) if self.context is None else self.context
 
     @cached_property
     def digest(self) -> str:

@@ -133,9 +133,9 @@ def positional(subject: Subject, *, lags: int = 16) -> pl.DataFrame:
     for layer in range(spec.n_layers):
         if not isinstance(spec.layers[layer].positions, Sinusoidal | LearnedQK | Alibi):
             continue
-        scores = positional_scores(weights, layer, spec.n_ctx)
+        scores = positional_scores(weights, layer, subject.context_length)
         shown = scores - scores.mean(-1, keepdim=True)
-        mean, spread = lag_curve(shown, min(lags, spec.n_ctx))
+        mean, spread = lag_curve(shown, min(lags, subject.context_length))
         for index in range(spec.n_heads):
             for lag in range(mean.shape[-1]):
                 row = {"head": f"L{layer}H{index}", "lag": lag, "score": mean[index, lag].item()}

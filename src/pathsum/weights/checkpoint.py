@@ -120,6 +120,8 @@ def save(
 
 
 def _folder(source: str | os.PathLike[str]) -> Path:
+    if not str(source).strip():
+        raise CheckpointError(f"no model is named; built-in are {', '.join(builtin_names())}; or give a folder's path")
     path = Path(source)
     if path.is_dir():
         if not (path / "config.json").is_file():

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pathsum.errors import NotApplicable
+from pathsum.weights.checks import number, whole
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Sinusoidal:
     kind: ClassVar[str] = "sinusoidal"
     amplitude: float | int = 1.0
     base: float | int = 10_000.0
+
+    def __post_init__(self) -> None:
+        number("positions amplitude", self.amplitude)
+        number("positions base", self.base, above=0)
 
     def table(self, positions: Int[Tensor, " pos"], d_model: int, dtype: torch.dtype) -> Float[Tensor, "pos d_model"]:
         """The vectors added at `positions`, computed in float64."""
@@ -54,6 +59,13 @@ class Rotary:
     interleaved: bool = False
     frequencies: tuple[float | int, ...] | None = None
     magnitude: float | int = 1.0
+
+    def __post_init__(self) -> None:
+        whole("positions d_rotary", self.d_rotary, least=2)
+        number("positions base", self.base, above=0)
+        number("positions magnitude", self.magnitude)
+        for frequency in self.frequencies or ():
+            number("positions frequency", frequency)
 
     def angles(self, positions: Tensor) -> Float[Tensor, "pos pairs"]:
         """Angle of every pair at every position, float64."""
@@ -92,6 +104,10 @@ class Alibi:
 
     kind: ClassVar[str] = "alibi"
     slopes: tuple[float | int, ...]
+
+    def __post_init__(self) -> None:
+        for slope in self.slopes:
+            number("positions slope", slope)
 
     def bias(self, dst: Tensor, src: Tensor, dtype: torch.dtype) -> Float[Tensor, "head dst src"]:
         slopes = torch.tensor(self.slopes, dtype=torch.float64, device=dst.device)

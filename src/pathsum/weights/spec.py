@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pathsum.errors import CheckpointError
+from pathsum.weights.checks import number, one_of, truth, whole
 from pathsum.weights.positions import KINDS, Positions
 
 NormKind = Literal["none", "layer", "rms"]
@@ -22,6 +23,13 @@ class Attention:
     """A destination sees the last `window` positions, itself included; None: all earlier ones."""
     score_cap: float | int | None = None
     """Scores become `cap · tanh(score / cap)`, before the mask."""
+
+    def __post_init__(self) -> None:
+        number("score_scale", self.score_scale)
+        if self.window is not None:
+            whole("window", self.window, least=1)
+        if self.score_cap is not None:
+            number("score_cap", self.score_cap, above=0)
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,18 @@ class Spec:
 
     def __post_init__(self) -> None:
         for name in ("d_vocab", "n_ctx", "d_model", "n_heads", "d_head", "n_key_value_heads"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise CheckpointError(f"config: {name} is {value!r}, must be a whole number, at least 1")
-        for name, known in (("norm", get_args(NormKind)), ("activation", get_args(Activation))):
-            if getattr(self, name) not in known:
-                raise CheckpointError(f"config: {name} {getattr(self, name)!r} is not one of {', '.join(known)}")
+            whole(name, getattr(self, name), least=1)
+        whole("n_layers", self.n_layers, least=0)
+        for name in ("d_mlp", "bos"):
+            if (value := getattr(self, name)) is not None:
+                whole(name, value, least=0 if name == "bos" else 1)
+        one_of("norm", self.norm, get_args(NormKind))
+        one_of("activation", self.activation, get_args(Activation))
+        number("norm_eps", self.norm_eps)
+        if self.logit_cap is not None:
+            number("logit_cap", self.logit_cap, above=0)
+        for name in ("parallel", "learned_positions", "folded"):
+            truth(name, getattr(self, name))
         if len(self.layers) != self.n_layers:
             raise CheckpointError(f"config: {self.n_layers} layers, but facts for {len(self.layers)} of them")
         if self.n_heads % self.n_key_value_heads:
@@ -81,6 +96,9 @@ class Spec:
         known = {f.name for f in dataclasses.fields(cls)}
         if unknown := sorted(set(plain) - known):
             raise CheckpointError(f"config: unknown field {unknown[0]!r}")
+        needed = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
+        if missing := [name for name in needed if name not in plain]:
+            raise CheckpointError(f"config: field {missing[0]!r} is missing")
         try:
             layers = tuple(_attention_from_dict(layer) for layer in plain.get("layers", ()))
             return cls(**{**plain, "layers": layers})
@@ -98,6 +116,7 @@ def _attention_to_dict(layer: Attention) -> dict[str, Any]:
 def _attention_from_dict(plain: dict[str, Any]) -> Attention:
     positions = plain.get("positions")
     if positions is not None:
+        one_of("positions kind", positions.get("kind"), tuple(KINDS))
         fields: dict[str, Any] = {key: value for key, value in positions.items() if key != "kind"}
         fields = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
         positions = KINDS[positions["kind"]](**fields)
