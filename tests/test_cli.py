@@ -235,6 +235,24 @@ def test_a_tensor_without_a_place_is_named(toy, tmp_path, capsys):
     assert "L5.W_Q has no place" in fail(["spectra", str(tmp_path)], capsys)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda W: W.index_fill(0, torch.tensor([0]), float("nan")), "not finite"),
+        (lambda W: W + float("inf"), "not finite"),
+        (lambda W: W.long(), "floating-point"),
+    ],
+)
+def test_weights_that_are_no_finite_numbers_are_named(change, message, toy, tmp_path, capsys):
+    from safetensors.torch import load_file, save_file
+
+    changed_config(toy, tmp_path)
+    tensors = load_file(toy / "model.safetensors")
+    save_file(tensors | {"L1.W_Q": change(tensors["L1.W_Q"]).contiguous()}, tmp_path / "model.safetensors")
+    found = fail(["spectra", str(tmp_path)], capsys)
+    assert "L1.W_Q" in found and message in found
+
+
 def test_broken_json_and_tokenizers_are_named(toy, tmp_path, capsys):
     changed_config(toy, tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")

@@ -71,7 +71,8 @@ def test_the_planted_pair_matches_and_its_later_head_copies():
     spectra = {row["head"]: row for row in pathsum.spectra(model).rows()}
     assert spectra["L1H1"]["copying_score"] == pytest.approx(1)
     assert spectra["L1H1"]["own_token_top"] == 1.0
-    assert {head for head, row in spectra.items() if row["copying_score"] is not None} == {"L1H1"}
+    for column in ("copying_score", "own_token_rank", "own_token_top"):
+        assert {head for head, row in spectra.items() if row[column] is not None} == {"L1H1"}
 
 
 def test_the_induction_heads_scores_come_from_the_direct_path_and_the_previous_token_head():

@@ -41,12 +41,16 @@ def embedding_gram(weights: Weights) -> Float[Tensor, "d_model d_model"]:
 
 
 def own_token_ranks(circuit: LowRank, block: int = 1024) -> Float[Tensor, " d_vocab"]:
-    """For each source token, how many outputs have a strictly larger logit in its OV column; 0: its own is on top."""
+    """For each source token, how many outputs have a strictly larger logit in its OV column; 0: its own is on top.
+
+    NaN for a token whose column is the same everywhere: attending to it says nothing of any output.
+    """
     ranks = []
     n = circuit.shape[-1]
     for start in range(0, n, block):
         columns = circuit.columns(slice(start, start + block))
         index = torch.arange(start, min(start + block, n))
         own = columns[index, torch.arange(len(index))]
-        ranks.append((columns > own).sum(0))
-    return torch.cat(ranks).double()
+        speaks = columns.amax(0) > columns.amin(0)
+        ranks.append((columns > own).sum(0).double().where(speaks, torch.nan))
+    return torch.cat(ranks)

@@ -53,6 +53,7 @@ def spectra(subject: Subject, *, delta: float | int | None = None) -> pl.DataFra
         ov = ov_circuit(weights, layer).to(torch.float32)
         for index in range(weights.spec.n_heads):
             ranks = own_token_ranks(ov[index])
+            ranks = ranks[~ranks.isnan()]
             rows.append(
                 {
                     "head": f"L{layer}H{index}",

@@ -215,6 +215,12 @@ class _Reader:
             return None
         tensor = self.tensors[name]
         check_shape(name, tuple(tensor.shape), shapes(self.spec)[name])
+        if not tensor.is_floating_point():
+            raise CheckpointError(f"tensor {name} is of {tensor.dtype}; weights are floating-point numbers")
+        if not tensor.isfinite().all():
+            raise CheckpointError(
+                f"tensor {name} holds values that are not finite; no reading of it would mean anything"
+            )
         return tensor
 
     def norm(self, prefix: str, kind: NormKind) -> Norm:
