@@ -36,7 +36,7 @@ picture: setup
 
 docs: .venv/.docs
 	$(BIN)/python docs/generate.py
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 setup: .venv/.installed
 
