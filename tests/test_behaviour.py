@@ -18,7 +18,7 @@ from pathsum.behaviour.attention import (
     start_token_rest,
 )
 from pathsum.behaviour.bigrams import compare_bigrams, spearman
-from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows, value_weighted_pattern
+from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses
 from pathsum.errors import TextError
 from pathsum.paths.logits import expand
@@ -142,15 +142,6 @@ def test_copying_on_a_sequence_is_its_definition_position_by_position(case):
                     gain = logits[record.tokens[j]] - logits.mean()
                     total += record.final_scale[i] * moved[i, j] * gain
             agree(found[layer][index], total / n, 1e-10)
-
-
-def test_value_weighted_patterns_weigh_by_the_length_of_what_is_moved():
-    case = BY_NAME["gpt2"]
-    found = value_weighted_pattern(frozen_run(recorded(case)), 1)
-    frozen, x = case.recorded.layers[1], case.recorded.residuals[1]
-    for index in range(case.spec.n_heads):
-        moved = (x * frozen.attention_scale[:, None]) @ oracle.dense_OV(case.spec, case.arrays, 1, index).T
-        agree(found[index], frozen.pattern[index] * np.linalg.norm(moved, axis=1), 1e-11)
 
 
 def test_a_head_removed_frozen_takes_exactly_its_terms_away():

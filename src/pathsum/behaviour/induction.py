@@ -32,16 +32,6 @@ def copying_on_sequence(frozen: FrozenRun) -> list[Float[Tensor, " head"]]:
     return found
 
 
-def value_weighted_pattern(frozen: FrozenRun, layer: int) -> Float[Tensor, "*batch head dst src"]:
-    """`A_ij · ‖W_OV S_j x_j‖`: attention weighted by how much there is to move."""
-    for (block, seen), g in zip(frozen.layers, graded_streams(frozen), strict=False):
-        if block.layer == layer:
-            x = g.sum(0) * seen.attention_scale.unsqueeze(-1)
-            norms = torch.stack([(x @ head.W_V.mT @ head.W_O.mT).norm(dim=-1) for head in block.heads], dim=-2)
-            return seen.pattern * norms.unsqueeze(-2)
-    raise AssertionError("callers pass a layer of the model")
-
-
 @torch.no_grad()
 def removal_losses(run: Run, rows: Tensor, frozen: bool) -> dict[str, float]:
     """Mean loss over `rows` of the predicted positions with each head's output set to zero, biases of OV included.

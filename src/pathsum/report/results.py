@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Collection
 
-import polars as pl
-
 from pathsum.errors import NotApplicable, StudyError, TextError
 from pathsum.study.catalogue import BY_NAME, READINGS
 from pathsum.study.reading import Reading
-from pathsum.study.result import Result, manifest, read_one
+from pathsum.study.result import Result, manifest, read_one, table
 from pathsum.study.subject import Subject
 
 Progress = Callable[[int, int, str], None]
@@ -52,8 +50,7 @@ def _read(reading: Reading, subject: Subject) -> Result:
             return read_one(reading.name, subject)
         except NotApplicable as error:
             reason = str(error)
-    frame = pl.DataFrame({column.name: [] for column in reading.columns})
-    return Result(reading, frame, manifest(subject, reading) | {"not_applicable": reason})
+    return Result(reading, table(reading, []), manifest(subject, reading) | {"not_applicable": reason})
 
 
 def _no_room(reading: Reading, subject: Subject) -> str | None:

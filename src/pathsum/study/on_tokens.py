@@ -1,21 +1,20 @@
 """Readings made from runs: on a text, and on random tokens repeated three times."""
 
-import polars as pl
 import torch
 
 from pathsum.behaviour.attention import lag_profile, prefix_matching, start_token_rest
 from pathsum.behaviour.bigrams import compare_bigrams
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses
-from pathsum.circuits.composition import layer_composition
 from pathsum.paths.importance import head_losses, order_losses
 from pathsum.paths.logits import expand
 from pathsum.paths.scores import head_scores
 from pathsum.runs.forward import forward, logits, soft_cap
 from pathsum.runs.graded import FrozenRun
 from pathsum.runs.run import run
+from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
-from pathsum.study.weights_only import _frame
+from pathsum.study.weights_only import composition
 
 INDUCTION_THRESHOLDS = {"prefix_matching": 0.3, "copying": 0.5, "causal_effect": 0.1}
 """A head that reaches all three is called an induction head: attention, nats, nats."""
@@ -25,7 +24,7 @@ PARTNER_Z = 10.0
 """K-composition z from which an earlier head counts as a partner."""
 
 
-def reconstruction(subject: Subject) -> pl.DataFrame:
+def reconstruction(subject: Subject) -> Rows:
     """Relative error of the expansion: sum of all terms against logits, and of score terms against scores."""
     rows = []
     for dtype in (torch.float32, torch.float64):
@@ -37,10 +36,10 @@ def reconstruction(subject: Subject) -> pl.DataFrame:
             errors["attention scores"] = max(checks)
         name = str(dtype).removeprefix("torch.")
         rows += [{"quantity": quantity, "dtype": name, "error": error} for quantity, error in errors.items()]
-    return _frame(rows, ("quantity", "dtype", "error"))
+    return rows
 
 
-def bigrams(subject: Subject) -> pl.DataFrame:
+def bigrams(subject: Subject) -> Rows:
     """The direct path `W_U W_E` against the text's bigram table."""
     tokens = subject.text_tokens
     found = compare_bigrams(subject.raw, tokens[None, :])
@@ -52,14 +51,13 @@ def bigrams(subject: Subject) -> pl.DataFrame:
         "kl": found.kl,
         "rank_correlation": found.rank_correlation,
     }
-    return _frame([row], tuple(row))
+    return [row]
 
 
-def attention(subject: Subject) -> pl.DataFrame:
+def attention(subject: Subject) -> Rows:
     """Previous-token score and lag profile of every head, on the text."""
     profile = _per_head(subject.text_run.frozen, lambda layer: lag_profile(layer.pattern))
-    columns = ("head", "previous_token", *(f"lag_{lag}" for lag in range(16)))
-    rows = [
+    return [
         {
             "head": name,
             "previous_token": lags[1].item(),
@@ -67,15 +65,12 @@ def attention(subject: Subject) -> pl.DataFrame:
         }
         for name, lags in zip(subject.head_names, profile, strict=True)
     ]
-    return _frame(rows, columns)
 
 
-def induction(subject: Subject) -> pl.DataFrame:
+def induction(subject: Subject) -> Rows:
     """The three tests of an induction head, on random tokens repeated three times, and on the text."""
-    columns = ("head", "prefix_matching", "start_token", "copying", "causal_effect", "causal_effect_frozen", "partner",
-               "is_induction_head", "prefix_matching_text", "start_token_text", "copying_text")  # fmt: skip
     if not subject.model.spec.n_layers:
-        return _frame([], columns)
+        return []
     repeats, text = _attention_scores(subject.frozen_repeats), _attention_scores(subject.frozen_text)
     start = subject.repeated_tokens.shape[1] - 3 * subject.block_length
     rows_mask = repeat_rows(subject.repeated_tokens, subject.block_length, start)
@@ -89,29 +84,20 @@ def induction(subject: Subject) -> pl.DataFrame:
         scores |= {"causal_effect": live[name] - base, "causal_effect_frozen": frozen[name] - base}
         passed = all(scores[key] >= low for key, low in INDUCTION_THRESHOLDS.items())
         scores |= {f"{key}_text": values[index] for key, values in text.items()}
-        row = {"head": name, "partner": partners.get(name), "is_induction_head": passed, **scores}
-        rows.append({column: row[column] for column in columns})
-    return _frame(rows, columns)
+        rows.append({"head": name, "partner": partners.get(name), "is_induction_head": passed, **scores})
+    return rows
 
 
 def k_partners(subject: Subject) -> dict[str, str]:
     """For each head the earlier head of the largest K-composition above baseline with z ≥ 10, where there is one."""
-    spec, best = subject.model.spec, {}
-    for later in range(spec.n_layers):
-        for earlier in range(later):
-            pairs = layer_composition(subject.folded, "K", later, earlier)
-            if pairs is None:
-                continue
-            for destination in range(spec.n_heads):
-                for source in range(spec.n_heads):
-                    effect = pairs.score[destination, source].item() - pairs.baseline
-                    known = best.get(f"L{later}H{destination}", (0.0, ""))
-                    if pairs.z[destination, source] >= PARTNER_Z and effect > known[0]:
-                        best[f"L{later}H{destination}"] = (effect, f"L{earlier}H{source}")
-    return {head: partner for head, (_, partner) in best.items()}
+    best: dict[str, str] = {}
+    for row in composition(subject):  # largest effect first
+        if row["kind"] == "K" and row["effect"] is not None and row["effect"] > 0 and row["z"] >= PARTNER_Z:
+            best.setdefault(row["destination"], row["source"])
+    return best
 
 
-def repeats(subject: Subject) -> pl.DataFrame:
+def repeats(subject: Subject) -> Rows:
     """Loss in the first, second and third copy of the repeated random tokens."""
     losses = next_token_losses(subject.repeats.logits, subject.repeated_tokens)
     block = subject.block_length
@@ -121,10 +107,10 @@ def repeats(subject: Subject) -> pl.DataFrame:
         # Predicting the first token of a copy is no repeat of anything: a copy's losses start at its second token.
         first = start + copy * block
         rows.append({"copy": copy + 1, "loss": losses[:, first : first + block - 1].mean().item()})
-    return _frame(rows, ("copy", "loss"))
+    return rows
 
 
-def in_context(subject: Subject) -> pl.DataFrame:
+def in_context(subject: Subject) -> Rows:
     """Loss by position on the text, and the in-context score: late token's loss less the early token's."""
     contexts = subject.contexts(SINGLE_TOKEN * subject.sequences)
     losses = torch.cat([_losses(subject, rows) for rows in contexts.split(subject.sequences)])
@@ -141,7 +127,7 @@ def in_context(subject: Subject) -> pl.DataFrame:
         "error": scores.std().item() / count**0.5 if count > 1 else None,
         "mean_loss": losses.mean().item(),
     }
-    return _frame([row], tuple(row))
+    return [row]
 
 
 @torch.no_grad()
@@ -152,30 +138,29 @@ def _losses(subject: Subject, tokens: torch.Tensor) -> torch.Tensor:
     return next_token_losses(soft_cap(found, subject.model.spec.logit_cap), tokens)
 
 
-def importance(subject: Subject) -> pl.DataFrame:
+def importance(subject: Subject) -> Rows:
     """Loss of the sum of all terms of order ≤ n on the text, and what each order adds; −1 is the uniform guess."""
     losses = order_losses(subject.frozen_text)
-    rows = [
+    return [
         {"order": order, "loss": loss, "gain": None if order < 0 else losses[order] - loss}
         for order, loss in enumerate(losses, start=-1)
     ]
-    return _frame(rows, ("order", "loss", "gain"))
 
 
-def importance_layers(subject: Subject) -> pl.DataFrame:
+def importance_layers(subject: Subject) -> Rows:
     """What the terms of each layer are worth on the text: alone beside the direct path, and when left out."""
     return _set_importance(subject, "layer")
 
 
-def importance_heads(subject: Subject) -> pl.DataFrame:
+def importance_heads(subject: Subject) -> Rows:
     """What the terms of each head are worth on the text: alone beside the direct path, and when left out."""
     return _set_importance(subject, "head")
 
 
-def _set_importance(subject: Subject, by: str) -> pl.DataFrame:
+def _set_importance(subject: Subject, by: str) -> Rows:
     losses = order_losses(subject.frozen_text)
     direct, full = losses[1], losses[-1]
-    rows = [
+    return [
         {
             by: found.name,
             "gain_individual": direct - found.individual,
@@ -184,7 +169,6 @@ def _set_importance(subject: Subject, by: str) -> pl.DataFrame:
         }
         for found in head_losses(subject.frozen_text, by_layer=by == "layer")
     ]
-    return _frame(rows, (by, "gain_individual", "gain_ending", "cost_without"))
 
 
 def _attention_scores(frozen: FrozenRun) -> dict[str, list[float]]:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+Rows = list[dict[str, Any]]
+"""A table as a reading makes it: one dictionary a row."""
 Needs = Literal["weights", "random tokens", "text"]
 Invariance = Literal["GL", "O"]
 
@@ -41,5 +43,5 @@ class Reading:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """`(subject, **options) -> polars.DataFrame`, imported when asked for."""
+        """`(subject, **options) -> Rows`, imported when asked for."""
         return getattr(importlib.import_module(f"pathsum.study.{self.module}"), self.name)

@@ -12,7 +12,7 @@ import polars as pl
 from pathsum.errors import StudyError
 from pathsum.study.catalogue import BY_NAME
 from pathsum.study.on_tokens import INDUCTION_THRESHOLDS, PARTNER_Z
-from pathsum.study.reading import Reading
+from pathsum.study.reading import Reading, Rows
 from pathsum.study.subject import Subject
 
 
@@ -50,8 +50,17 @@ def read_one(name: str, subject: Subject, **options: Any) -> Result:
     if name not in BY_NAME:
         raise StudyError(f"no reading {name!r}; there are {', '.join(BY_NAME)}")
     reading = BY_NAME[name]
-    frame: pl.DataFrame = reading.function(subject, **options)
-    return Result(reading, frame, manifest(subject, reading, options))
+    rows: Rows = reading.function(subject, **options)
+    return Result(reading, table(reading, rows), manifest(subject, reading, options))
+
+
+def table(reading: Reading, rows: Rows) -> pl.DataFrame:
+    """Rows as a table: the catalogue's columns in their order, then what options added."""
+    if not rows:
+        return pl.DataFrame(schema={c.name: pl.Float64 if c.unit else pl.String for c in reading.columns})
+    names = [column.name for column in reading.columns]
+    added = [name for name in rows[0] if name not in names]
+    return pl.DataFrame(rows, infer_schema_length=None).select(*names, *added)
 
 
 def manifest(subject: Subject, reading: Reading | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Readings made from weights alone: no text, no run."""
 
+import math
 from itertools import product
 
-import polars as pl
 import torch
 
 from pathsum.circuits.composition import KINDS, Delta, Pairs, cyclic_score, layer_composition, sampled_baseline
@@ -18,12 +18,13 @@ from pathsum.circuits.tables import layer_OV, layer_QK, ov_circuit, qk_circuit
 from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
 from pathsum.errors import NotApplicable
 from pathsum.paths.paths import path_counts
+from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
 from pathsum.weights.positions import Alibi, LearnedQK, Rotary, Sinusoidal
 from pathsum.weights.tokens import token_strings
 
 
-def describe(subject: Subject) -> pl.DataFrame:
+def describe(subject: Subject) -> Rows:
     """Parameters by part, sizes of expanded circuits, and path counts by order."""
     spec, rows = subject.model.spec, []
     tensors = subject.model.weights.tensors()
@@ -39,12 +40,10 @@ def describe(subject: Subject) -> pl.DataFrame:
     counts = path_counts(spec.n_layers, spec.n_heads)
     rows += [("paths from the embedding", f"order {order}", count) for order, count in enumerate(counts)]
     rows += [("paths from the embedding", "total", sum(counts))]
-    return pl.DataFrame(
-        {"group": [r[0] for r in rows], "name": [r[1] for r in rows], "value": [float(r[2]) for r in rows]}
-    )
+    return [{"group": group, "name": name, "value": float(value)} for group, name, value in rows]
 
 
-def spectra(subject: Subject, *, delta: float | int | None = None) -> pl.DataFrame:
+def spectra(subject: Subject, *, delta: float | int | None = None) -> Rows:
     """Copying and matching score, and copying by own-token rank, per head."""
     weights, rows = subject.folded, []
     for layer in range(weights.spec.n_layers):
@@ -63,10 +62,10 @@ def spectra(subject: Subject, *, delta: float | int | None = None) -> pl.DataFra
                     "own_token_top": (ranks == 0).double().mean().item(),
                 }
             )
-    return _frame(rows, ("head", "copying_score", "matching_score", "own_token_rank", "own_token_top"))
+    return rows
 
 
-def eigenvalues(subject: Subject, *, delta: float | int | None = None) -> pl.DataFrame:
+def eigenvalues(subject: Subject, *, delta: float | int | None = None) -> Rows:
     """The non-zero eigenvalues of every head's OV and QK circuits over tokens."""
     weights, rows = subject.folded, []
     for layer in range(weights.spec.n_layers):
@@ -79,10 +78,10 @@ def eigenvalues(subject: Subject, *, delta: float | int | None = None) -> pl.Dat
                     {"head": f"L{layer}H{index}", "circuit": circuit, "real": v.real.item(), "imaginary": v.imag.item()}
                     for v in head_values
                 ]
-    return _frame(rows, ("head", "circuit", "real", "imaginary"))
+    return rows
 
 
-def composition(subject: Subject, *, delta: Delta = None, erratum: bool = False, sampled: bool = False) -> pl.DataFrame:
+def composition(subject: Subject, *, delta: Delta = None, erratum: bool = False, sampled: bool = False) -> Rows:
     """Q-, K- and V-composition of all pairs of heads that can compose, beside baseline, ceiling and z; largest first.
 
     `erratum` adds the score with the cyclic permutation of the paper's first diagram, `sampled` the paper's own
@@ -100,11 +99,10 @@ def composition(subject: Subject, *, delta: Delta = None, erratum: bool = False,
             row = {"kind": kind, "source": f"L{earlier}H{source}", "destination": f"L{later}H{destination}"}
             row |= _pair_scores(pairs, destination, source, spec.d_model**-0.5) | extra
             rows.append(row if cyclic is None else row | {"cyclic_score": cyclic[destination, source].item()})
-    columns = ("kind", "source", "destination", "score", "baseline", "ceiling", "z", "effect")
-    return _largest_first(_frame(rows, columns), "effect")
+    return _largest_first(rows, "effect")
 
 
-def matching(subject: Subject, *, delta: float | int | None = None) -> pl.DataFrame:
+def matching(subject: Subject, *, delta: float | int | None = None) -> Rows:
     """Matching score of the induction circuit of every pair, beside the pair's K-composition, largest effect first."""
     weights, spec, rows = subject.folded, subject.model.spec, []
     for later, earlier in _layer_pairs(subject):
@@ -125,10 +123,10 @@ def matching(subject: Subject, *, delta: float | int | None = None) -> pl.DataFr
                         "k_z": found["z"],
                     }
                 )
-    return _largest_first(_frame(rows, ("source", "destination", "matching_score", "k_effect", "k_z")), "k_effect")
+    return _largest_first(rows, "k_effect")
 
 
-def positional(subject: Subject, *, lags: int = 16) -> pl.DataFrame:
+def positional(subject: Subject, *, lags: int = 16) -> Rows:
     """What positions alone contribute to every head's scores, as a function of lag."""
     weights, spec, rows = subject.folded, subject.model.spec, []
     for layer in range(spec.n_layers):
@@ -141,10 +139,10 @@ def positional(subject: Subject, *, lags: int = 16) -> pl.DataFrame:
             for lag in range(mean.shape[-1]):
                 row = {"head": f"L{layer}H{index}", "lag": lag, "score": mean[index, lag].item()}
                 rows.append({**row, "spread": spread[index, lag].item()})
-    return _frame(rows, ("head", "lag", "score", "spread"))
+    return rows
 
 
-def entries(subject: Subject, *, count: int = 10, delta: float | int | None = None) -> pl.DataFrame:
+def entries(subject: Subject, *, count: int = 10, delta: float | int | None = None) -> Rows:
     """The strongest entries of every head's QK and OV table, over the full vocabulary."""
     rows = []
     for layer, index, qk, ov in _head_circuits(subject, delta):
@@ -164,12 +162,10 @@ def entries(subject: Subject, *, count: int = 10, delta: float | int | None = No
                         "value": values[rank].item(),
                     }
                 )
-    return _frame(rows, ("head", "circuit", "rank", "row", "source", "value"))
+    return rows
 
 
-def trigrams(
-    subject: Subject, *, count: int = 10, per_source: int = 1, delta: float | int | None = None
-) -> pl.DataFrame:
+def trigrams(subject: Subject, *, count: int = 10, per_source: int = 1, delta: float | int | None = None) -> Rows:
     """The strongest skip-trigrams `[source] … [destination] → [out]` of every head."""
     rows = []
     for layer, index, qk, ov in _head_circuits(subject, delta):
@@ -190,7 +186,7 @@ def trigrams(
                     "ov": found.ov[rank].item(),
                 }
             )
-    return _frame(rows, ("head", "rank", "source", "destination", "out", "effect", "qk", "ov"))
+    return rows
 
 
 def _layer_pairs(subject: Subject) -> list[tuple[int, int]]:
@@ -238,12 +234,7 @@ def _part(name: str) -> str:
     return {"W_E": "embedding", "W_pos": "positions"}.get(name, "unembedding")
 
 
-def _largest_first(frame: pl.DataFrame, column: str) -> pl.DataFrame:
+def _largest_first(rows: Rows, column: str) -> Rows:
     """Sorted, undefined values last; equal values keep their order."""
-    size = pl.col(column).cast(pl.Float64).fill_nan(None)
-    return frame.sort(size, descending=True, nulls_last=True, maintain_order=True)
-
-
-def _frame(rows: list[dict], columns: tuple[str, ...]) -> pl.DataFrame:
-    """Rows as a table; an empty one still has its columns."""
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame({name: [] for name in columns})
+    known = [row for row in rows if row[column] is not None and not math.isnan(row[column])]
+    return sorted(known, key=lambda row: -row[column]) + [row for row in rows if row not in known]
