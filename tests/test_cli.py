@@ -281,6 +281,11 @@ def test_text_for_a_model_without_a_tokenizer_is_refused(toy, tmp_path, capsys):
     assert "no tokenizer.json" in fail(["importance", str(toy), "--text", str(tmp_path / "text.txt")], capsys)
 
 
+@pytest.mark.parametrize("reading", ["entries", "trigrams"])
+def test_a_table_nobody_could_read_is_refused_with_the_bound(reading, toy, capsys):
+    assert "pass a smaller count=" in fail([reading, str(toy), "--count", "1000000"], capsys)
+
+
 def test_an_unknown_reading_after_only_is_named(toy, capsys):
     assert "no reading 'spectr'" in fail(["read", str(toy), "--json", "--only", "spectr"], capsys)
 

@@ -1,11 +1,14 @@
 """Attention scores expand exactly into (query path, key path)."""
 
 import pytest
+import torch
 
 import oracle
 from cases import BY_NAME, CASES, agree
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.scores import expand_scores
+from pathsum.runs.run import run_weights
+from pathsum.weights.model import Model
 from test_paths import recorded
 
 LAYERED = [case for case in CASES if case.spec.n_layers]
@@ -50,8 +53,27 @@ def test_listed_pairs_of_paths_are_the_oracles(name):
     assert len(from_stream) == sum(not extras & set(pair) for pair in listed)
 
 
+@EVERY_LAYERED_CASE
+def test_scores_of_a_batch_are_those_of_its_members(case):
+    rows = (case.tokens, (case.tokens + 3) % case.spec.d_vocab)
+    model = Model("batch", case.weights)
+    name = f"L{case.spec.n_layers - 1}H0"
+    both = expand_scores(run_weights(model, case.weights, torch.stack(rows)), name).by_order()
+    for row, tokens in enumerate(rows):
+        alone = expand_scores(run_weights(model, case.weights, tokens), name).by_order()
+        assert alone.queries == both.queries and alone.keys == both.keys
+        agree(both.scores[:, :, row], alone.scores)
+    assert both.check() <= 1e-12
+
+
 def test_a_bound_is_asked_for():
     expansion = expand_scores(recorded(BY_NAME["three_layers_normed"]), "L2H0")
+    pairs = sum(1 for _ in expansion.terms(limit=10**9))
+    n = round(pairs**0.5)
+    paths = sum("→" in term.query or term.query in ("embed", "L0.bias", "L1.bias") for term in expansion.terms()) // n
+    assert sum(1 for _ in expansion.terms(limit=paths**2)) == pairs
+    with pytest.raises(ExpansionTooLarge, match=f"{paths**2:,} pairs"):
+        expansion.terms(limit=paths**2 - 1)
     with pytest.raises(ExpansionTooLarge, match=r"max_order=.*limit="):
         expansion.terms(limit=10)
     assert {term.query.count("→") for term in expansion.terms(max_order=1)} == {0, 1}

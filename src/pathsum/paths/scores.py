@@ -126,11 +126,12 @@ class ScoreExpansion:
         where = torch.arange(frozen.run.tokens.shape[-1])
         seen = frozen.run.frozen.layers[self.layer]
         found = {name: linear(x * seen.attention_scale.unsqueeze(-1), W) for name, x in parts.items()}
+        shape = (*frozen.run.tokens.shape, W.shape[0])
         p = position_vectors(self.block, frozen.ends, where, W.dtype)
         if p is not None:
-            found["positions"] = linear(p, W if W_P is None else W_P)
+            found["positions"] = linear(p, W if W_P is None else W_P).expand(shape)
         if b is not None:
-            found["bias"] = b.expand(len(where), -1)
+            found["bias"] = b.expand(shape)
         return {name: rotated(self.block, _scaled(norm, x, scale), where) for name, x in found.items()}
 
 

@@ -16,12 +16,15 @@ from pathsum.circuits.spectra import (
 )
 from pathsum.circuits.tables import layer_OV, layer_QK, ov_circuit, qk_circuit
 from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
-from pathsum.errors import NotApplicable
+from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.paths import path_counts
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
 from pathsum.weights.positions import Alibi, LearnedQK, Rotary, Sinusoidal
 from pathsum.weights.tokens import token_strings
+
+MOST_ROWS = 100_000
+"""Of a table of entries or trigrams."""
 
 
 def describe(subject: Subject) -> Rows:
@@ -144,6 +147,7 @@ def positional(subject: Subject, *, lags: int = 16) -> Rows:
 
 def entries(subject: Subject, *, count: int = 10, delta: float | int | None = None) -> Rows:
     """The strongest entries of every head's QK and OV table, over the full vocabulary."""
+    _bounded(2 * count * len(subject.head_names))
     rows = []
     for layer, index, qk, ov in _head_circuits(subject, delta):
         for circuit, table in (("QK", qk), ("OV", ov)):
@@ -167,6 +171,7 @@ def entries(subject: Subject, *, count: int = 10, delta: float | int | None = No
 
 def trigrams(subject: Subject, *, count: int = 10, per_source: int = 1, delta: float | int | None = None) -> Rows:
     """The strongest skip-trigrams `[source] … [destination] → [out]` of every head."""
+    _bounded(count * len(subject.head_names))
     rows = []
     for layer, index, qk, ov in _head_circuits(subject, delta):
         if qk is None:
@@ -232,6 +237,12 @@ def _part(name: str) -> str:
     if name.startswith("L"):
         return "MLP" if ".mlp." in name else "attention"
     return {"W_E": "embedding", "W_pos": "positions"}.get(name, "unembedding")
+
+
+def _bounded(rows: int) -> None:
+    """Raises `ExpansionTooLarge` before a table is made that nobody could read."""
+    if rows > MOST_ROWS:
+        raise ExpansionTooLarge(f"{rows:,} rows; pass a smaller count= (at most {MOST_ROWS:,} rows in all)")
 
 
 def _largest_first(rows: Rows, column: str) -> Rows:
