@@ -202,6 +202,7 @@ def changed_config(toy: Path, folder: Path, **fields) -> Path:
         ({"parallel": "yes"}, "parallel is 'yes', must be true or false"),
         ({"norm_eps": "a"}, "norm_eps is 'a'"),
         ({"d_model": None}, "d_model is None"),
+        ({"folded": True}, "models on disk are raw"),
         ({"d_head": "many"}, "d_head"),
     ],
 )
@@ -324,6 +325,12 @@ def test_a_saved_model_opens_to_the_same_model(tmp_path):
     pathsum.save(tmp_path / "deep" / "model", induction_model().weights)
     assert pathsum.open(tmp_path / "deep" / "model").spec.n_layers == 2
     assert [file.name for file in (tmp_path / "deep").iterdir()] == ["model"]
+
+
+def test_folded_weights_are_not_saved(tmp_path):
+    with pytest.raises(pathsum.PathsumError, match="save the raw ones"):
+        pathsum.save(tmp_path / "model", induction_model().weights.fold())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_opening_reads_no_weights_and_a_block_reads_only_its_own(toy, monkeypatch, unchecked):

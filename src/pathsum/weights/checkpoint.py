@@ -41,6 +41,8 @@ def open_model(source: str | os.PathLike[str]) -> Model:
         raise UnsupportedFamily(f"{folder / 'config.json'}: this version opens models saved by pathsum only")
     try:
         spec = Spec.from_dict(config)
+        if spec.folded:
+            raise CheckpointError("config: folded is true, but models on disk are raw; set it to false")
         tensors = SafetensorsFile(folder / "model.safetensors")
         tensors.check(spec)
     except CheckpointError as error:
@@ -96,7 +98,12 @@ class SafetensorsFile(Mapping[str, Tensor]):
 def save(
     directory: Path, weights: Weights, tokenizer: Tokenizer | None = None, training: dict[str, Any] | None = None
 ) -> None:
-    """Write a model folder beside `directory` and rename it into place (its files one by one if it exists)."""
+    """Write a model folder beside `directory` and rename it into place (its files one by one if it exists).
+
+    Raises `CheckpointError` for folded weights: what is on disk is raw, and `fold()` is asked for after opening.
+    """
+    if weights.spec.folded:
+        raise CheckpointError(f"{directory}: folded weights are not saved; save the raw ones and fold() after opening")
     directory.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
