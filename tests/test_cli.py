@@ -275,6 +275,8 @@ def test_a_context_longer_than_the_models_is_refused(capsys):
 
 def test_a_text_that_is_not_there_is_named(capsys):
     assert "nowhere.txt does not exist" in fail(["importance", FAST, "--text", "nowhere.txt"], capsys)
+    assert "'' does not exist" in fail(["importance", FAST, "--text", ""], capsys)
+    assert "a file without a suffix" in fail(["importance", FAST, "--text", "/dev/null"], capsys)
 
 
 def test_text_for_a_model_without_a_tokenizer_is_refused(toy, tmp_path, capsys):
@@ -300,6 +302,7 @@ def test_wrong_usage_exits_2(toy, capsys):
         ["spectra", str(toy), "--delta", "1,2"],
         ["spectra", str(toy), "--text", "x"],
         ["entries", str(toy), "--count", "0"],
+        ["spectra", str(toy), "--json", "--csv"],
     ):
         with pytest.raises(SystemExit) as stopped:
             main(arguments)

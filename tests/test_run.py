@@ -65,6 +65,12 @@ def test_bos_goes_before_text_where_the_model_has_one_and_never_before_ids(with_
         ([1.5, 2.0], "whole numbers"),
         (torch.zeros(2, 2, 2, dtype=torch.long), "one list of whole numbers"),
         (torch.full((2, 3), 5000), "5000"),
+        (None, "not NoneType"),
+        (["a", "b"], "not list"),
+        (b"abc", "not bytes|whole numbers|got"),
+        ([[1, 2], [3]], "not list"),
+        ([2**70], "not list"),
+        ("\ud800", "no valid Unicode"),
     ],
 )
 def test_what_cannot_be_run_is_one_clear_error(model, text, message, unchecked):
@@ -84,6 +90,35 @@ def test_tokens_are_shown_as_text_or_as_the_tokenizer_spells_their_bytes(model):
     shown = token_strings(model, ids)
     assert all(part for part in shown) and not any("\ufffd" in part for part in shown)
     assert token_strings(dataclasses.replace(model, tokenizer=None), [7, 8]) == ["7", "8"]
+
+
+def test_what_is_no_model_no_run_and_no_head_is_said_so(model, unchecked):
+    with pytest.raises(pathsum.PathsumError, match=r"not str: pathsum\.open"):
+        pathsum.run("two-layer", "text")
+    with pytest.raises(pathsum.PathsumError, match=r"not str: pathsum\.open"):
+        pathsum.spectra("two-layer")
+    with pytest.raises(pathsum.PathsumError, match=r"not Model: pathsum\.run"):
+        pathsum.expand(model)
+    run = pathsum.run(model, "text")
+    with pytest.raises(pathsum.PathsumError, match="is no head"):
+        pathsum.expand_scores(run, (1, 3))
+    for ask in (pathsum.expand(run).matrix, pathsum.expand(run).pattern, pathsum.expand(run).term):
+        with pytest.raises(pathsum.PathsumError, match="no source 'pos'"):
+            ask("pos → L0H0")
+    with pytest.raises(pathsum.PathsumError, match="or 'rms'"):
+        pathsum.composition(model, delta="x")
+    with pytest.raises(pathsum.PathsumError, match="count is -1"):
+        pathsum.entries(model, count=-1)
+    with pytest.raises(pathsum.PathsumError, match="per_source is 100000"):
+        pathsum.trigrams(model, per_source=100_000)
+    with pytest.raises(pathsum.PathsumError, match="too short to compare"):
+        pathsum.in_context(model, context=2)
+
+
+def test_values_show_themselves_in_a_line(model):
+    run = pathsum.run(model, "text")
+    for value in (model, model.weights, run, pathsum.expand(run), pathsum.expand(run).frozen):
+        assert len(repr(value)) < 200 and "\n" not in repr(value)
 
 
 def test_the_digest_is_of_the_weights_and_of_nothing_else(model):

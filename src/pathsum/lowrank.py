@@ -15,8 +15,6 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from pathsum.errors import ExpansionTooLarge
-
 Index = int | slice | Int[Tensor, " k"] | list[int]
 
 
@@ -228,7 +226,7 @@ class LowRank:
         """
         self._require_single("largest")
         if k < 0:
-            raise ExpansionTooLarge(f"largest(k={k}): k must be 0 or more")
+            raise ValueError(f"k is {k}, must be 0 or more")
         n = self.shape[-1]
         empty = torch.empty(0, dtype=torch.long, device=self.left.device)
         best = Entries(torch.empty(0, dtype=_wide(self.left).dtype, device=self.left.device), empty, empty)

@@ -86,6 +86,8 @@ def layer_composition(weights: Weights, kind: Kind, later: int, earlier: int, de
     Where W_QK depends on Δ (rotary), Q and K need `delta=` one distance, several, or "rms" (0 … n_ctx − 1): the root
     mean square of score(Δ); then z is NaN for more than one. Without it they are undefined: None.
     """
+    if isinstance(delta, str) and delta != "rms":
+        raise NotApplicable(f"delta is {delta!r}; it may be a number, several, or 'rms'")
     if later <= earlier:
         raise NotApplicable(f"layer {later} does not read layer {earlier}: composition needs an earlier writer")
     writers = layer_OV(weights, earlier)

@@ -44,6 +44,8 @@ def _command(reading: Reading, own: list[inspect.Parameter]) -> Callable[..., No
     def command(model: str, as_json: bool, csv: bool, limit: int, **options: Any) -> None:
         from pathsum.study.result import read_one
 
+        if as_json and csv:
+            raise typer.BadParameter("--json and --csv exclude each other")
         subject = subject_of(model, **{name: options.pop(name) for name in SUBJECT if name in options})
         result = read_one(reading.name, subject, **_given(reading, options))
         if as_json:

@@ -42,11 +42,14 @@ class Term:
     logits: Float[Tensor, "*batch pos d_vocab"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Expansion:
     """A run as a sum of paths. Weights are folded for it; patterns and scales are the recorded ones."""
 
     frozen: FrozenRun
+
+    def __repr__(self) -> str:
+        return f"Expansion({self.run!r}, {self.counts():,} paths)"
 
     @property
     def run(self) -> Run:
@@ -111,17 +114,17 @@ class Expansion:
 
     def term(self, path: str | Path) -> Term:
         """One path by its name, such as `"embed → L0H3 → L1H6"`."""
-        path = Path.parse(path, self.run.model.spec) if isinstance(path, str) else path
-        if path.source == "unembed.bias" and self.frozen.ends.b_U is not None:
+        path = self._known(path)
+        if path.source == "unembed.bias":
             return Term(path, self._unembed_bias())
-        x = self._source(path)
+        x = self.sources[path.source]
         for head in path.heads:
             x = self._step(x, head)
         return Term(path, self.frozen.unembed(x))
 
     def pattern(self, path: str | Path) -> Float[Tensor, "*batch dst src"]:
         """`S_f S_post A^{h_k} S … S_post A^{h_1} S`: how a path moves from positions to positions, scales included."""
-        path = Path.parse(path, self.run.model.spec) if isinstance(path, str) else path
+        path = self._known(path)
         total = torch.eye(self.run.tokens.shape[-1], dtype=self.run.logits.dtype)
         for layer, index in path.heads:
             seen = self.run.frozen.layers[layer]
@@ -131,7 +134,7 @@ class Expansion:
 
     def matrix(self, path: str | Path) -> LowRank:
         """`W_U W_OV^{h_k} … W_OV^{h_1}` on residual vectors, with `W_E` on the right for paths from `embed`."""
-        path = Path.parse(path, self.run.model.spec) if isinstance(path, str) else path
+        path = self._known(path)
         W_U, W_E = self.frozen.ends.W_U, self.frozen.ends.W_E
         circuits = [self.frozen.blocks[layer].head(index).OV for layer, index in path.heads]
         if not circuits:
@@ -165,10 +168,13 @@ class Expansion:
         layer, index = head
         return each_head_output(self.frozen.blocks[layer], self.run.frozen.layers[layer], x)[..., index, :, :]
 
-    def _source(self, path: Path) -> Tensor:
-        if path.source not in self.sources:
-            raise NotApplicable(f"no source {path.source!r} in this model; it has {', '.join(self.sources)}")
-        return self.sources[path.source]
+    def _known(self, path: str | Path) -> Path:
+        """The path, checked against the model's heads and sources."""
+        path = Path.parse(path, self.run.model.spec) if isinstance(path, str) else path
+        names = [*self.sources, *([] if self.frozen.ends.b_U is None else ["unembed.bias"])]
+        if path.source not in names:
+            raise NotApplicable(f"no source {path.source!r} in this model; it has {', '.join(names)}")
+        return path
 
     def _unembed_bias(self) -> Tensor:
         b_U = self.frozen.ends.b_U
@@ -190,6 +196,8 @@ def expand(run: Run) -> Expansion:
     >>> expansion.by_order().logits        # [order, pos, d_vocab]
     >>> expansion.check()                  # max|Σ − logits| / max|logits|
     """
+    if not isinstance(run, Run):
+        raise NotApplicable(f"expand() takes a run, not {type(run).__name__}: pathsum.run(model, text) gives one")
     return Expansion(frozen_run(run))
 
 

@@ -22,7 +22,7 @@ from pathsum.weights.blocks import Block
 from pathsum.weights.weights import Ends, Weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FrozenRun:
     """A run with its weights folded: what every expansion works on."""
 
@@ -30,6 +30,9 @@ class FrozenRun:
     weights: Weights
     ends: Ends
     blocks: tuple[Block, ...]
+
+    def __repr__(self) -> str:
+        return f"FrozenRun({self.run!r})"
 
     @property
     def layers(self) -> Iterator[tuple[Block, FrozenLayer]]:

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from pathsum.errors import NotApplicable
 from pathsum.runs.forward import Frozen, forward, logits, soft_cap
 from pathsum.weights.model import Model
 from pathsum.weights.tokens import token_ids, token_strings
 from pathsum.weights.weights import Weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A recorded run. Tokens are `[pos]`, or `[batch, pos]` for several texts of one length."""
 
@@ -27,6 +28,9 @@ class Run:
     uncapped_logits: Float[Tensor, "*batch pos d_vocab"]
     """Before any soft-cap: what an expansion sums to."""
     bos: bool
+
+    def __repr__(self) -> str:
+        return f"Run(of {self.model.name!r}, tokens {list(self.tokens.shape)}, logits {list(self.logits.shape)})"
 
     @property
     def patterns(self) -> Float[Tensor, "*batch layer head dst src"]:
@@ -61,6 +65,8 @@ def run(
     >>> run.patterns.shape                                  # [layer, head, dst, src]
     torch.Size([2, 12, 6, 6])
     """
+    if not isinstance(model, Model):
+        raise NotApplicable(f"run() takes an opened model, not {type(model).__name__}: pathsum.open(…) gives one")
     batched = isinstance(text, Tensor) and text.dim() == 2
     tokens = torch.as_tensor(text).long() if batched else token_ids(model, text, bos)
     return run_weights(model, model.weights.to(dtype).load(), tokens)

@@ -6,6 +6,7 @@ from pathsum.behaviour.attention import lag_profile, prefix_matching, start_toke
 from pathsum.behaviour.bigrams import compare_bigrams
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses
+from pathsum.errors import NotApplicable
 from pathsum.paths.importance import head_losses, order_losses
 from pathsum.paths.logits import expand
 from pathsum.paths.scores import head_scores
@@ -115,6 +116,8 @@ def in_context(subject: Subject) -> Rows:
     contexts = subject.contexts(SINGLE_TOKEN * subject.sequences)
     losses = torch.cat([_losses(subject, rows) for rows in contexts.split(subject.sequences)])
     early, late = in_context_tokens(subject.model.spec, contexts.shape[1])
+    if late <= early:
+        raise NotApplicable(f"a context of {contexts.shape[1]} tokens is too short to compare a late with an early one")
     scores = in_context_score(losses, early, late)
     count = len(scores)
     row = {

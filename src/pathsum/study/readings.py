@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pathsum.errors import StudyError
 from pathsum.study.catalogue import BY_NAME, PAPER
 from pathsum.study.reading import Reading
 from pathsum.study.result import Result, read_one
@@ -26,6 +27,8 @@ def _public(name: str) -> Callable[..., Result]:
         seed: int = 0,
         **options: Any,
     ) -> Result:
+        if not isinstance(model, Model):
+            raise StudyError(f"{name}() takes an opened model, not {type(model).__name__}: pathsum.open(…) gives one")
         subject = Subject(model, text, None, bos, sequences, batch, block, context, seed)
         return read_one(name, subject, **options)
 

@@ -23,6 +23,8 @@ from pathsum.study.subject import Subject
 from pathsum.weights.positions import Alibi, LearnedQK, Rotary, Sinusoidal
 from pathsum.weights.tokens import token_strings
 
+MOST_PER_SOURCE = 100
+"""Of trigrams: the work grows with its square."""
 MOST_ROWS = 100_000
 """Of a table of entries or trigrams."""
 
@@ -147,7 +149,7 @@ def positional(subject: Subject, *, lags: int = 16) -> Rows:
 
 def entries(subject: Subject, *, count: int = 10, delta: float | int | None = None) -> Rows:
     """The strongest entries of every head's QK and OV table, over the full vocabulary."""
-    _bounded(2 * count * len(subject.head_names))
+    _bounded(count, 2 * len(subject.head_names))
     rows = []
     for layer, index, qk, ov in _head_circuits(subject, delta):
         for circuit, table in (("QK", qk), ("OV", ov)):
@@ -171,7 +173,9 @@ def entries(subject: Subject, *, count: int = 10, delta: float | int | None = No
 
 def trigrams(subject: Subject, *, count: int = 10, per_source: int = 1, delta: float | int | None = None) -> Rows:
     """The strongest skip-trigrams `[source] … [destination] → [out]` of every head."""
-    _bounded(count * len(subject.head_names))
+    _bounded(count, len(subject.head_names))
+    if not 1 <= per_source <= MOST_PER_SOURCE:
+        raise ExpansionTooLarge(f"per_source is {per_source}; it may be 1 to {MOST_PER_SOURCE}")
     rows = []
     for layer, index, qk, ov in _head_circuits(subject, delta):
         if qk is None:
@@ -239,10 +243,12 @@ def _part(name: str) -> str:
     return {"W_E": "embedding", "W_pos": "positions"}.get(name, "unembedding")
 
 
-def _bounded(rows: int) -> None:
-    """Raises `ExpansionTooLarge` before a table is made that nobody could read."""
-    if rows > MOST_ROWS:
-        raise ExpansionTooLarge(f"{rows:,} rows; pass a smaller count= (at most {MOST_ROWS:,} rows in all)")
+def _bounded(count: int, tables: int) -> None:
+    """Raises `ExpansionTooLarge` before a table is made that nobody could read, `NotApplicable` for none at all."""
+    if count < 1:
+        raise NotApplicable(f"count is {count}, must be at least 1")
+    if count * tables > MOST_ROWS:
+        raise ExpansionTooLarge(f"{count * tables:,} rows; pass a smaller count= (at most {MOST_ROWS:,} rows in all)")
 
 
 def _largest_first(rows: Rows, column: str) -> Rows:

@@ -90,10 +90,10 @@ def _files(name: str) -> list[Path]:
     if name == PYTHON:
         return _library()
     path = Path(name)
-    if path.is_file():
+    if name and path.exists() and not path.is_dir():
         return [path]
-    if not path.is_dir():
-        raise TextError(f"{name} does not exist; a text is a file, a folder, or the word python")
+    if not name or not path.is_dir():
+        raise TextError(f"{name or repr(name)} does not exist; a text is a file, a folder, or the word python")
     files = [file for file in sorted(path.rglob("*")) if file.is_file() and _readable(file.relative_to(path))]
     if not files:
         raise TextError(f"{name} holds no file that ends in {', '.join(SUFFIXES)} (or one of these and .gz or .xz)")

@@ -12,7 +12,7 @@ from pathsum.weights.spec import Spec
 from pathsum.weights.weights import Weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """An opened model. Weights are raw (nothing folded) and read when asked for."""
 
@@ -26,6 +26,13 @@ class Model:
     @property
     def spec(self) -> Spec:
         return self.weights.spec
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        return (
+            f"Model({self.name!r}: {spec.n_layers} layers × {spec.n_heads} heads, d_model {spec.d_model}, "
+            f"d_head {spec.d_head}, d_vocab {spec.d_vocab}, n_ctx {spec.n_ctx})"
+        )
 
     def digest(self) -> str:
         """sha256 of the weights: of the file where there is one, else of every tensor's name and bytes."""

@@ -22,7 +22,10 @@ def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, 
     if isinstance(text, str):
         if model.tokenizer is None:
             raise TextError(f"{model.name} has no tokenizer.json: pass token ids instead of text")
-        ids = torch.tensor(model.tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.long)
+        try:
+            ids = torch.tensor(model.tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.long)
+        except (TypeError, UnicodeError) as error:
+            raise TextError(f"the text is no valid Unicode: {error}") from error
     else:
         ids = _given_ids(text)
         bos = bool(bos)
@@ -57,7 +60,10 @@ def _string(tokenizer: Tokenizer, token: int) -> str:
 
 
 def _given_ids(ids: Sequence[int] | Tensor) -> Tensor:
-    tensor = torch.as_tensor(ids)
+    try:
+        tensor = torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TextError(f"a text or one list of token ids is wanted, not {type(ids).__name__} ({error})") from error
     if tensor.dim() != 1 or (tensor.numel() and (tensor.is_floating_point() or tensor.dtype == torch.bool)):
         raise TextError(
             f"token ids must be one list of whole numbers, got {tensor.dtype} of shape {tuple(tensor.shape)}"

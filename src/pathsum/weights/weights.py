@@ -40,13 +40,17 @@ class Ends:
         return replace(self, W_U=self.final_norm.matrix(self.W_U), b_U=b_U, final_norm=self.final_norm.before())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Weights:
     """A model as a value. `read_ends` and `read_block` fetch its parts; `load()` keeps them in memory."""
 
     spec: Spec
     read_ends: Callable[[], Ends]
     read_block: Callable[[int], Block]
+
+    def __repr__(self) -> str:
+        kind = "folded" if self.spec.folded else "raw"
+        return f"Weights({kind}: {self.spec.n_layers} layers × {self.spec.n_heads} heads, d_model {self.spec.d_model})"
 
     # ---- parts ----
 
@@ -126,7 +130,7 @@ class Weights:
 
 def head_index(name: str, spec: Spec) -> tuple[int, int]:
     """`"L1H6"` → `(1, 6)`, checked against the model's shape."""
-    match = re.fullmatch(r"L(\d+)H(\d+)", name)
+    match = re.fullmatch(r"L(\d+)H(\d+)", name) if isinstance(name, str) else None
     if match is None:
         raise NotApplicable(f"{name!r} is no head; heads are written like L1H6")
     layer, index = int(match[1]), int(match[2])
