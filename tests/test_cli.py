@@ -115,6 +115,20 @@ def test_models_are_listed_with_their_facts(capsys):
     assert "two-layer-small" in succeed(["models"], capsys)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("target", ["/dev/full", "a closed pipe"])
+def test_output_that_cannot_be_written_is_one_line_or_none(toy, target):
+    command = [sys.executable, "-c", "from pathsum.cli import main; main()", "spectra", str(toy)]
+    if target == "/dev/full":
+        with Path(target).open("w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.stderr.count("\n") == 1 and "No space left" in done.stderr
+    else:
+        shell = f"'{command[0]}' -c '{command[2]}' spectra '{toy}' | true"
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", shell], stderr=subprocess.PIPE, text=True, check=False)
+        assert done.stderr == ""
+
+
 def test_the_version_is_printed(capsys):
     assert succeed(["--version"], capsys).strip() == "0.1.0"
 

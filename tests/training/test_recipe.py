@@ -29,6 +29,7 @@ def test_an_unknown_recipe_suggests_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"seed": -1}, "seed is -1, must be at least 0"),
         ({"layers": -1}, "layers is -1, must be at least 0"),
         ({"steps": 0}, "steps is 0, must be at least 1"),
         ({"context": 3}, "context is 3"),

@@ -48,7 +48,7 @@ def train(
         devices=devices,
         accelerator=accelerator,
         precision=precision,
-        threads=threads or max(1, torch.get_num_threads() // max(1, devices)),
+        threads=max(1, torch.get_num_threads() // max(1, devices)) if threads is None else threads,
         weights_dtype=weights_dtype,
     )
     chosen = named(

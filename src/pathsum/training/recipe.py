@@ -83,7 +83,17 @@ RECIPES: dict[str, Recipe] = {
     )
 }
 
-AT_LEAST = {"layers": 0, "heads": 1, "d_model": 1, "d_head": 1, "vocab": 257, "context": 12, "steps": 1, "batch": 1}
+AT_LEAST = {
+    "seed": 0,
+    "layers": 0,
+    "heads": 1,
+    "d_model": 1,
+    "d_head": 1,
+    "vocab": 257,
+    "context": 12,
+    "steps": 1,
+    "batch": 1,
+}
 SHARES = ("tiled", "decay", "held_out")
 
 
