@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 from rich.console import Console
 
 from pathsum.cli.train import summary, train
@@ -85,3 +86,16 @@ def test_waiting_threads_are_told_to_sleep_before_torch_is_loaded(monkeypatch: p
     assert let_waiting_threads_sleep() and os.environ["GOMP_SPINCOUNT"] == "1000"
     monkeypatch.setenv("GOMP_SPINCOUNT", "5")
     assert let_waiting_threads_sleep() and os.environ["GOMP_SPINCOUNT"] == "5"
+
+
+def test_an_interrupted_run_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathsum.training.train.train", interrupted)
+    with pytest.raises(typer.Exit) as stopped:
+        train("two-layer-small", tmp_path / "out")
+    assert stopped.value.exit_code == 130
+    assert "--resume goes on" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """`pathsum train`: a recipe and a text in, a folder with a trained model out."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +56,11 @@ def train(
         recipe, steps=steps, layers=layers, heads=heads, d_model=d_model, d_head=d_head, vocab=vocab,
         context=context, batch=batch, tiled=tiled, norm=norm, seed=seed,
     )  # fmt: skip
-    facts = train_recipe(chosen, out, text or ["python"], settings, resume)
+    try:
+        facts = train_recipe(chosen, out, text or ["python"], settings, resume)
+    except KeyboardInterrupt:
+        print("stopped; the same command with --resume goes on from the last saved state", file=sys.stderr)
+        raise typer.Exit(130) from None
     print(summary(facts, out))
 
 
