@@ -116,6 +116,25 @@ def test_blocks_that_do_not_fit_are_refused(block):
         repeated_tokens(BY_NAME["one_layer"].spec, block, 1)
 
 
+def test_the_default_block_is_64_or_what_fits_three_times():
+    import dataclasses
+
+    def block(**facts: int | None) -> int:
+        return default_block(dataclasses.replace(BY_NAME["one_layer"].spec, **facts))
+
+    assert block(n_ctx=256, d_vocab=1000) == 64
+    assert block(n_ctx=99, d_vocab=1000) == 33 and block(n_ctx=99, d_vocab=1000, bos=0) == 32
+    assert block(n_ctx=256, d_vocab=10) == 9
+    for facts in ({"n_ctx": 99, "d_vocab": 34}, {"n_ctx": 100, "d_vocab": 34, "bos": 0}, {"n_ctx": 6, "d_vocab": 3}):
+        spec = dataclasses.replace(BY_NAME["one_layer"].spec, **facts)
+        tokens = repeated_tokens(spec, block(**facts), 1)
+        assert tokens.shape == (1, 3 * block(**facts) + ("bos" in facts))
+    full = dataclasses.replace(BY_NAME["one_layer"].spec, n_ctx=100, d_vocab=20, bos=3)
+    assert sorted(repeated_tokens(full, 19, 1)[0, 1:20].tolist()) == [t for t in range(20) if t != 3]
+    with pytest.raises(TextError, match="smaller block"):
+        repeated_tokens(full, 20, 1)
+
+
 def test_repeat_rows_are_those_whose_successor_was_seen():
     tokens = torch.tensor([[9, 0, 1, 2, 0, 1, 2, 0, 1, 2]])
     assert repeat_rows(tokens, 3, 1).nonzero()[:, 1].tolist() == [4, 5, 6, 7, 8]
