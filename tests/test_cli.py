@@ -14,6 +14,7 @@ import pathsum
 from pathsum.cli import main
 from pathsum.study.catalogue import READINGS
 from pathsum.toys import induction_model, skip_trigram_model
+from pathsum.weights.weights import Weights
 
 FAST = "two-layer-small"
 
@@ -147,6 +148,20 @@ def test_read_json_has_every_reading_by_name_and_writes_nothing(toy, tmp_path, c
     found = json.loads(succeed(["read", str(toy), "--json"], capsys))
     assert set(found["readings"]) == {reading.name for reading in READINGS}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_whose_layer_writes_nothing_is_read(tmp_path, capsys):
+    model = induction_model()
+    tensors = model.weights.tensors()
+    changed = tensors | {"L0.W_O": torch.zeros_like(tensors["L0.W_O"]), "L1.W_Q": torch.zeros_like(tensors["L1.W_Q"])}
+    pathsum.save(tmp_path / "model", Weights.from_tensors(model.spec, changed))
+    assert "report.html" in succeed(["read", str(tmp_path / "model"), "--out", str(tmp_path / "report")], capsys)
+
+
+def test_the_manifest_counts_the_contexts_that_were_run(tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("some words and some more words " * 60)
+    command = ["importance", FAST, "--text", str(tmp_path / "text.txt"), "--context", "100", "--json"]
+    assert 1 < json.loads(succeed(command, capsys))["manifest"]["text"]["sequences"] < 16
 
 
 def test_read_only_makes_the_readings_named(toy, capsys):

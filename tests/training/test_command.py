@@ -88,6 +88,15 @@ def test_waiting_threads_are_told_to_sleep_before_torch_is_loaded(monkeypatch: p
     assert let_waiting_threads_sleep() and os.environ["GOMP_SPINCOUNT"] == "5"
 
 
+@pytest.mark.parametrize("accelerator", ["cuda", "nonsense"])
+def test_an_accelerator_that_is_not_there_is_named_and_nothing_is_written(tmp_path: Path, accelerator: str) -> None:
+    if accelerator == "cuda" and torch.cuda.is_available():
+        pytest.skip("it is there")
+    with pytest.raises(TrainingError, match=f"'{accelerator}' cannot be used"):
+        train("two-layer-small", tmp_path / "out", accelerator=accelerator)
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_interrupted_run_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

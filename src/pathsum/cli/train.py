@@ -72,7 +72,7 @@ def summary(facts: dict, out: Path) -> str:
     if found:
         lines += [f"induction appeared at step {found['step']} ({found['tokens'] / 1e6:.1f} M tokens)"]
     elif facts["recipe"]["layers"] > 1:
-        lines += ["induction did not appear; train longer (--steps), or on code, or with --tiled 0.1"]
+        lines += ["induction did not appear; train longer (--steps), or on more code"]
     if facts["head"]:
         lines += [f"best head {facts['head']}: prefix matching {facts['prefix_matching']:.2f}"]
     return "\n".join(lines)

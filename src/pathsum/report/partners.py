@@ -15,7 +15,8 @@ def composition_pairs(results: dict[str, Result]) -> pl.DataFrame:
     result = results.get("composition")
     if result is None or result.frame.is_empty():
         return pl.DataFrame(schema=schema)
-    return result.frame.select(pl.col(name).cast(kind) for name, kind in schema.items()).drop_nulls("effect")
+    known = result.frame.select(pl.col(name).cast(kind) for name, kind in schema.items())
+    return known.with_columns(pl.col(numbers).fill_nan(None)).drop_nulls("effect")
 
 
 def partners(results: dict[str, Result]) -> pl.DataFrame:

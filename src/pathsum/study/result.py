@@ -76,7 +76,7 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
     found["folded"] = "exactly, in float64, for weights; runs are of the raw weights in float32"
     if "text" in needs:
         bos = None if subject.bos is False else model.spec.bos
-        found["text"] = {"source": subject.text_source, "sequences": subject.sequences}
+        found["text"] = {"source": subject.text_source, "sequences": len(subject.windows)}
         found["text"] |= {"context": subject.context_length, "bos": bos}
     if "random tokens" in needs:
         found["random_tokens"] = {"block": subject.block_length, "copies": 3, "batch": subject.batch}

@@ -58,21 +58,32 @@ def train(
     Raises `TrainingError` for a folder that is in use or a resume that does not fit, `TextError` for unusable text.
     """
     _check(recipe, settings)
+    fabric = _fabric(settings)
     prepare = run_folder.resume if resume else run_folder.start
     with Console(stderr=True, quiet=quiet).status("reading the text"):
         run = prepare(recipe, settings, out, sources)
     if (facts := run_folder.finished(out)) is not None:
         return facts
-    # Fabric's own notices would tear the progress bar apart.
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    fabric = Fabric(
-        accelerator=settings.accelerator,
-        devices=settings.devices,
-        precision=settings.precision,  # type: ignore[arg-type]
-        strategy="ddp_spawn" if settings.devices > 1 else "auto",
-    )
     # Bound, not passed: Fabric copies what it passes on, and refuses to copy frozen dataclasses.
     return fabric.launch(partial(_process, run=run, quiet=quiet))
+
+
+def _fabric(settings: Settings) -> Fabric:
+    """The devices to train on, before anything is written.
+
+    Raises `TrainingError` for an accelerator that is unknown or not there.
+    """
+    # Fabric's own notices would tear the progress bar apart.
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    try:
+        return Fabric(
+            accelerator=settings.accelerator,
+            devices=settings.devices,
+            precision=settings.precision,  # type: ignore[arg-type]
+            strategy="ddp_spawn" if settings.devices > 1 else "auto",
+        )
+    except (ValueError, RuntimeError) as error:
+        raise TrainingError(f"accelerator {settings.accelerator!r} cannot be used here: {error}") from error
 
 
 def checkpoint_steps(steps: int) -> list[int]:

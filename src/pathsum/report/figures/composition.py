@@ -52,7 +52,7 @@ def composition_diagram(composition: pl.DataFrame, heads: pl.DataFrame) -> Figur
 
 def composition_heat_map(composition: pl.DataFrame) -> Figure:
     """Effects of all pairs, one panel a kind: orange above chance, blue below; + and − where |z| ≥ 10."""
-    frame = _bounded(composition.drop_nulls("effect")).with_columns(
+    frame = _bounded(_known(composition)).with_columns(
         pl.when(pl.col("effect") < 0).then(pl.lit("below chance")).otherwise(pl.lit("above chance")).alias("sign"),
         pl.col("effect").abs().alias("size"),
         pl.when(pl.col("z") >= SURE).then(pl.lit("+")).when(pl.col("z") <= -SURE).then(pl.lit("−")).alias("mark"),
@@ -85,11 +85,17 @@ def composition_heat_map(composition: pl.DataFrame) -> Figure:
 
 def pairs_shown(composition: pl.DataFrame) -> tuple[int, int]:
     """(pairs in the diagram, pairs there are): the diagram draws the strongest of a large model."""
-    return len(_edges(composition)), len(composition.drop_nulls("effect"))
+    return len(_edges(composition)), len(_known(composition))
+
+
+def _known(composition: pl.DataFrame) -> pl.DataFrame:
+    """The pairs whose composition is defined: a head that reads or writes nothing has none."""
+    numbers = pl.col("score", "baseline", "ceiling", "z", "effect").cast(pl.Float64).fill_nan(None)
+    return composition.with_columns(numbers).drop_nulls("effect")
 
 
 def _edges(composition: pl.DataFrame) -> pl.DataFrame:
-    known = composition.drop_nulls("effect").with_columns(pl.col("effect").abs().alias("size"))
+    known = _known(composition).with_columns(pl.col("effect").abs().alias("size"))
     known = known.sort("size", descending=True)
     kept = pl.concat([known.filter(sign).head(MOST_EDGES) for sign in (pl.col("effect") >= 0, pl.col("effect") < 0)])
     aside = pl.col("kind").replace_strict({"Q": -0.1, "K": 0.0, "V": 0.1}, return_dtype=pl.Float64)
