@@ -53,9 +53,10 @@ def test_its_induction_heads_k_compose_with_a_previous_token_head(two_layer):
 
 
 def test_avoidance_is_reported_as_such(two_layer, capsys):
-    frame = two_layer["composition"].frame
-    assert len(frame.filter((pl.col("effect") < 0) & (pl.col("z") <= -PARTNER_Z))) > 0
-    assert "below chance" in shown(two_layer, capsys)
+    below = two_layer["composition"].frame.filter(pl.col("effect") < 0)
+    sure = below.filter(pl.col("z") <= -PARTNER_Z)
+    assert len(sure) > 0
+    assert f"{len(sure)} of {len(below)} pairs below chance have z ≤ −10" in shown(two_layer, capsys)
 
 
 def test_the_sum_of_terms_is_the_logits_and_the_error_is_printed(two_layer, capsys):

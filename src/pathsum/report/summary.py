@@ -87,11 +87,14 @@ def _avoidance(results: dict[str, Result]) -> str:
     below = composition_pairs(results).filter(pl.col("effect") < 0).sort("effect")
     if below.is_empty():
         return ""
+    sure = below.filter(pl.col("z") <= -PARTNER_Z)
     strongest = [
         f"{row['kind']} {row['source']} → {row['destination']} {signed(row['effect'])} (z {fixed(row['z'], 1)})"
-        for row in below.head(2).iter_rows(named=True)
+        for row in sure.head(2).iter_rows(named=True)
     ]
-    return "; ".join(strongest) + f"; {count(len(below))} pairs below chance"
+    # Chance itself puts about half of all pairs below its mean: only those far below are findings.
+    counts = f"{count(len(sure))} of {count(len(below))} pairs below chance have z ≤ −{PARTNER_Z:g}"
+    return "; ".join([*strongest, counts])
 
 
 def _terms(results: dict[str, Result]) -> str:
