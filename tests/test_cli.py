@@ -332,6 +332,7 @@ def test_wrong_usage_exits_2(toy, capsys):
         ["spectra", str(toy), "--text", "x"],
         ["entries", str(toy), "--count", "0"],
         ["spectra", str(toy), "--json", "--csv"],
+        ["read", str(toy), "--json", "--only", ","],
     ):
         with pytest.raises(SystemExit) as stopped:
             main(arguments)

@@ -33,6 +33,9 @@ def read(
     from pathsum.report.results import run_readings
     from pathsum.report.summary import summary
 
+    chosen = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
+    if chosen == []:
+        raise typer.BadParameter("--only names no reading; give names with commas between, such as spectra,composition")
     where = out if out is not None or as_json else Path("pathsum-report") / Path(model).name
     if where is not None:
         check_place(where)
@@ -48,7 +51,6 @@ def read(
         def progress(done: int, total: int, title: str) -> None:
             bar.update(task, completed=done, total=total, description=title or "Writing")
 
-        chosen = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
         results = run_readings(subject, progress, chosen)
         if where is not None:
             write_report(where, subject, results)
