@@ -151,7 +151,7 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(case, unchecked):
         ("L0.mlp.W_in", (5, 8)),
         ("L0.mlp_norm.gain", (8,)),
         ("L0.attention_norm.bias", (8,)),
-        ("L0.q_norm.bias", (4,)),
+        ("L0.mlp.W_router", (4, 8)),
         ("W_pos", (8, 9)),
     ],
     ids=str,
@@ -282,7 +282,7 @@ def changed(weights: Weights, end: dict[str, Tensor | None], blocks: list[dict[s
     """Weights with fields of the ends and of the blocks replaced."""
     ends = dataclasses.replace(weights.ends, **end)
     found = [dataclasses.replace(b, **fields) for b, fields in zip(weights.blocks, blocks, strict=True)]
-    return Weights(weights.spec, lambda: ends, lambda layer: found[layer])
+    return Weights.of_parts(weights.spec, ends, found)
 
 
 def spread(M: Tensor, bias: Tensor | None) -> Tensor | None:

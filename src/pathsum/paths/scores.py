@@ -111,14 +111,14 @@ class ScoreExpansion:
         """The head's query vectors from each part, and from what is not of the residual stream."""
         block, seen = self.block, self.expansion.run.frozen.layers[self.layer]
         W, W_P, b = (None if x is None else x[self.index] for x in (block.W_Q, block.W_QP, block.b_Q))
-        return self._vectors(parts, (W, W_P, b), block.q_norm, seen.query_scale[..., self.index, :])
+        return self._vectors(parts, (W, W_P, b), block.q_norm.of(self.index), seen.query_scale[..., self.index, :])
 
     def _keys(self, parts: dict[str, Tensor]) -> dict[str, Tensor]:
         """The same for the keys of the head's key/value head."""
         block, seen = self.block, self.expansion.run.frozen.layers[self.layer]
         kv = self.index // block.group
         W, W_P, b = (None if x is None else x[kv] for x in (block.W_K, block.W_KP, block.b_K))
-        return self._vectors(parts, (W, W_P, b), block.k_norm, seen.key_scale[..., kv, :])
+        return self._vectors(parts, (W, W_P, b), block.k_norm.of(kv), seen.key_scale[..., kv, :])
 
     def _vectors(self, parts: dict[str, Tensor], maps: tuple, norm: Norm, scale: Tensor) -> dict[str, Tensor]:
         W, W_P, b = maps
@@ -132,7 +132,10 @@ class ScoreExpansion:
             found["positions"] = linear(p, W if W_P is None else W_P).expand(shape)
         if b is not None:
             found["bias"] = b.expand(shape)
-        return {name: rotated(self.block, _scaled(norm, x, scale), where) for name, x in found.items()}
+        found = {name: _scaled(norm, x, scale) for name, x in found.items()}
+        if norm.bias is not None:
+            found["bias"] = found.get("bias", torch.zeros_like(norm.bias)) + norm.bias.expand(shape)
+        return {name: rotated(self.block, x, where) for name, x in found.items()}
 
 
 def _scaled(norm: Norm, x: Tensor, scale: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class Subject:
     @cached_property
     def folded(self) -> Weights:
         """Folded weights in float64, in memory: for everything read off weights."""
-        return self.model.weights.fold().to(torch.float64).load()
+        return self.model.weights.to(torch.float64).fold().load()
 
     @cached_property
     def raw(self) -> Weights:

@@ -39,7 +39,7 @@ class Trainee(nn.Module):
         part = self.get_parameter
         ends = Ends(part("W_E").mT, part("W_U"), final_norm=self._norm("final_norm"))
         blocks = [self._block(layer) for layer in range(self.spec.n_layers)]
-        return Weights(self.spec, lambda: ends, lambda layer: blocks[layer])
+        return Weights.of_parts(self.spec, ends, blocks)
 
     def head_matrices(self) -> list[nn.Parameter]:
         """What a head reads and writes with: the matrices that Muon trains."""

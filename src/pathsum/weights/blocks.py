@@ -65,18 +65,25 @@ class Mlp:
     """`W_out φ(W_in x + b_in) + b_out`, or gated: `W_out (φ(W_gate x + b_gate) ⊙ (W_in x + b_in)) + b_out`."""
 
     activation: Activation
-    W_in: Float[Tensor, "d_mlp d_model"]
-    W_out: Float[Tensor, "d_model d_mlp"]
-    b_in: Float[Tensor, " d_mlp"] | None = None
-    b_out: Float[Tensor, " d_model"] | None = None
-    W_gate: Float[Tensor, "d_mlp d_model"] | None = None
-    b_gate: Float[Tensor, " d_mlp"] | None = None
+    W_in: Float[Tensor, "*expert d_mlp d_model"]
+    W_out: Float[Tensor, "*expert d_model d_mlp"]
+    b_in: Float[Tensor, "*expert d_mlp"] | None = None
+    b_out: Float[Tensor, "*expert d_model"] | None = None
+    W_gate: Float[Tensor, "*expert d_mlp d_model"] | None = None
+    b_gate: Float[Tensor, "*expert d_mlp"] | None = None
+    limit: float | int | None = None
+    """Of `silu_clamped`."""
 
     def apply(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        act = ACTIVATIONS[self.activation]
         linear = torch.nn.functional.linear
         hidden = linear(x, self.W_in, self.b_in)
-        hidden = act(hidden) if self.W_gate is None else act(linear(x, self.W_gate, self.b_gate)) * hidden
+        if self.W_gate is None:
+            return linear(ACTIVATIONS[self.activation](hidden), self.W_out, self.b_out)
+        gate = linear(x, self.W_gate, self.b_gate)
+        if self.limit is None:
+            hidden = ACTIVATIONS[self.activation](gate) * hidden
+        else:
+            hidden = clamped_gate(gate, hidden, self.limit)
         return linear(hidden, self.W_out, self.b_out)
 
     def fold(self, norm: Norm, post: Norm) -> "Mlp":
@@ -87,8 +94,51 @@ class Mlp:
             W_gate=None if self.W_gate is None else norm.matrix(self.W_gate),
             b_gate=self.b_gate if self.W_gate is None else _sum(self.b_gate, norm.offset(self.W_gate)),
             W_out=post.written(self.W_out),
-            b_out=None if self.b_out is None else post.written(self.b_out[:, None])[:, 0],
+            b_out=_written(post, self.b_out),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts(Mlp):
+    """`Σ_e p_e MLP_e(x)` over the `chosen` experts of largest router score, p the softmax over those scores.
+
+    The MLPs' tensors have an axis `expert` in front.
+    """
+
+    chosen: int
+    W_router: Float[Tensor, "expert d_model"]
+    b_router: Float[Tensor, " expert"] | None = None
+
+    def apply(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        flat = x.flatten(0, -2)
+        scores, which = torch.nn.functional.linear(flat, self.W_router, self.b_router).topk(self.chosen, dim=-1)
+        share = torch.zeros(len(flat), len(self.W_router), dtype=x.dtype, device=x.device)
+        share = share.scatter(-1, which, scores.softmax(-1))
+        out = torch.zeros_like(flat)
+        for expert in which.unique().tolist():
+            rows = share[:, expert].nonzero()[:, 0]
+            out = out.index_add(0, rows, share[rows, expert, None] * self.expert(expert).apply(flat[rows]))
+        return out.view_as(x)
+
+    def expert(self, index: int) -> Mlp:
+        """One expert's MLP, as views."""
+        names = ("W_in", "W_out", "b_in", "b_out", "W_gate", "b_gate")
+        stacked: dict[str, Any] = {name: getattr(self, name) for name in names}
+        own = {name: None if value is None else value[index] for name, value in stacked.items()}
+        return Mlp(self.activation, **own, limit=self.limit)
+
+    def fold(self, norm: Norm, post: Norm) -> "Experts":
+        return replace(
+            super().fold(norm, post),
+            W_router=norm.matrix(self.W_router),
+            b_router=_sum(self.b_router, norm.offset(self.W_router)),
+        )  # type: ignore[return-value]
+
+
+def clamped_gate(gate: Tensor, up: Tensor, limit: float | int) -> Tensor:
+    """`(clamp(up) + 1) · g σ(1.702 g)`, `g = min(gate, limit)`: how GPT-OSS gates."""
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return (up + 1) * gate * torch.sigmoid(1.702 * gate)
 
 
 @dataclass(frozen=True)

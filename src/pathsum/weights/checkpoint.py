@@ -17,7 +17,7 @@ from torch import Tensor
 from pathsum.errors import CheckpointError, MissingTensor, UnsupportedFamily
 from pathsum.weights.model import Model
 from pathsum.weights.spec import Spec
-from pathsum.weights.weights import Weights, check_names, check_shape, required_shapes, shapes
+from pathsum.weights.weights import Weights, check_names, check_shape, expected_shape, required_shapes, shapes
 
 BUILTIN = Path(__file__).parent / "builtin"
 
@@ -92,7 +92,8 @@ class SafetensorsFile(Mapping[str, Tensor]):
             raise MissingTensor(f"tensor {absent[0]} is missing; config.json asks for {known[absent[0]]}")
         check_names(spec, self._names)
         for name in self._names:
-            check_shape(name, tuple(self._file.get_slice(name).get_shape()), known[name])
+            shape = tuple(self._file.get_slice(name).get_shape())
+            check_shape(name, shape, expected_shape(spec, name, len(shape)))
 
 
 def save(

@@ -18,6 +18,8 @@ from pathsum.weights.spec import NormKind
 class Norm:
     """`apply(x, scale(x))` is the norm. `kind` "none" is the identity, with scale 1.
 
+    Gain and bias are `[width]`, or `[head, width]` for queries and keys with vectors of their own in every head.
+
     Folding moves gain, centring and bias into the neighbouring matrices and leaves a Norm that only scales. A norm on
     what a layer *writes* (or on queries and keys) is then read off already multiplied vectors: `undo = 1/γ` tells how
     to measure their σ.
@@ -25,20 +27,25 @@ class Norm:
 
     kind: NormKind = "none"
     eps: float | int = 1e-5
-    gain: Float[Tensor, " width"] | None = None
-    bias: Float[Tensor, " width"] | None = None
-    undo: Float[Tensor, " width"] | None = None
+    gain: Float[Tensor, "*head width"] | None = None
+    bias: Float[Tensor, "*head width"] | None = None
+    undo: Float[Tensor, "*head width"] | None = None
     folded: bool = False
+    across: bool = False
+    """One σ for all heads' queries (or keys) at a position: `x` is `[*batch, head, pos, width]` then."""
 
     def scale(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch"]:
         """1/σ at every position."""
         if self.kind == "none":
             return torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device)
         if self.undo is not None:
-            x = x * self.undo
+            x = x * _along(self.undo)
         elif self.kind == "layer":
             x = x - x.mean(-1, keepdim=True)
-        return torch.rsqrt(x.square().mean(-1) + self.eps)
+        square = x.square().mean(-1)
+        if self.across:
+            square = square.mean(-2, keepdim=True).expand_as(square)
+        return torch.rsqrt(square + self.eps)
 
     def apply(self, x: Float[Tensor, "*batch width"], scale: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch width"]:
         """`γ ⊙ centred(x) · scale + β`; after folding, `x · scale`, plus β where it could not move."""
@@ -48,8 +55,8 @@ class Norm:
             x = x - x.mean(-1, keepdim=True)
         x = x * scale.unsqueeze(-1)
         if self.gain is not None:
-            x = x * self.gain
-        return x if self.bias is None else x + self.bias
+            x = x * _along(self.gain)
+        return x if self.bias is None else x + _along(self.bias)
 
     def matrix(self, W: Float[Tensor, "*out width"]) -> Float[Tensor, "*out width"]:
         """`W diag(γ) C`: the norm's linear part moved into a matrix that reads (C centres, or is the identity)."""
@@ -69,7 +76,12 @@ class Norm:
             return W
         if self.kind == "layer":
             W = W - W.mean(-2, keepdim=True)
-        return W if self.gain is None else W * self.gain[:, None]
+        return W if self.gain is None else W * self.gain.unsqueeze(-1)
+
+    def of(self, head: int) -> "Norm":
+        """The norm of one head's queries or keys."""
+        own = lambda x: x if x is None or x.dim() == 1 else x[head]
+        return replace(self, gain=own(self.gain), bias=own(self.bias), undo=own(self.undo))
 
     def before(self) -> "Norm":
         """What is left when the maps that read have taken gain, centring and bias."""
@@ -82,3 +94,8 @@ class Norm:
         if self.gain is not None and not self.gain.all():
             raise NotApplicable("cannot fold a norm after attention, MLP, query or key whose gain has a zero in it")
         return replace(self, gain=None, undo=None if self.gain is None else 1 / self.gain, folded=True)
+
+
+def _along(vectors: Float[Tensor, "*head width"]) -> Tensor:
+    """One vector for all positions, or one a head, `[head, 1, width]`."""
+    return vectors if vectors.dim() == 1 else vectors.unsqueeze(-2)

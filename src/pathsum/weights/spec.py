@@ -9,7 +9,7 @@ from pathsum.weights.checks import number, one_of, truth, whole
 from pathsum.weights.positions import KINDS, Positions
 
 NormKind = Literal["none", "layer", "rms"]
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "identity"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "silu_clamped", "identity"]
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,27 @@ class Spec:
     activation: Activation = "gelu"
     norm: NormKind = "none"
     norm_eps: float | int = 1e-5
+    pre_norm: bool = True
+    """Attention and MLP read a normed stream; False where only what they write is normed (OLMo 2)."""
+    qk_norm: NormKind = "rms"
+    """Kind of the norms of queries and keys, in layers that have them."""
+    qk_norm_across_heads: bool = False
+    """Their statistics are of all heads together (OLMo 2), not of each head."""
+    n_experts: int | None = None
+    """MLPs a layer chooses from, token by token; None: one MLP, always used."""
+    experts_per_token: int | None = None
+    """How many are chosen: those of the largest router scores, weighted by the softmax over the chosen."""
+    mlp_limit: float | int | None = None
+    """Where `silu_clamped` cuts off (GPT-OSS)."""
     parallel: bool = False
     """Attention and MLP of a layer read the same residual stream (GPT-J, NeoX)."""
     learned_positions: bool = False
     """`W_pos` enters the residual stream."""
     logit_cap: float | int | None = None
     bos: int | None = None
-    """The token put before a text, where the model was trained with one."""
+    """The beginning-of-sequence token, where the model has one."""
+    prepend_bos: bool = True
+    """Texts start with `bos`, unless told otherwise."""
     family: str = "pathsum"
     folded: bool = field(default=False)
 
@@ -66,18 +80,35 @@ class Spec:
             if (value := getattr(self, name)) is not None:
                 whole(name, value, least=0 if name == "bos" else 1)
         one_of("norm", self.norm, get_args(NormKind))
+        one_of("qk_norm", self.qk_norm, get_args(NormKind))
         one_of("activation", self.activation, get_args(Activation))
         number("norm_eps", self.norm_eps)
         if self.logit_cap is not None:
             number("logit_cap", self.logit_cap, above=0)
-        for name in ("parallel", "learned_positions", "folded"):
+        for name in ("parallel", "learned_positions", "folded", "pre_norm", "qk_norm_across_heads", "prepend_bos"):
             truth(name, getattr(self, name))
+        self._check_mlp()
         if len(self.layers) != self.n_layers:
             raise CheckpointError(f"config: {self.n_layers} layers, but facts for {len(self.layers)} of them")
         if self.n_heads % self.n_key_value_heads:
             raise CheckpointError(
                 f"config: n_heads {self.n_heads} is no multiple of n_key_value_heads {self.n_key_value_heads}"
             )
+
+    def _check_mlp(self) -> None:
+        if (self.n_experts is None) != (self.experts_per_token is None):
+            raise CheckpointError("config: n_experts and experts_per_token go together; give both or neither")
+        if self.n_experts is not None and self.experts_per_token is not None:
+            whole("n_experts", self.n_experts, least=1)
+            whole("experts_per_token", self.experts_per_token, least=1)
+            if self.experts_per_token > self.n_experts or self.d_mlp is None:
+                raise CheckpointError(
+                    f"config: {self.experts_per_token} of {self.n_experts} experts with d_mlp {self.d_mlp} is no MLP"
+                )
+        if (self.activation == "silu_clamped") != (self.mlp_limit is not None):
+            raise CheckpointError("config: mlp_limit goes with the activation silu_clamped, and only with it")
+        if self.mlp_limit is not None:
+            number("mlp_limit", self.mlp_limit, above=0)
 
     @property
     def group(self) -> int:

@@ -2,12 +2,12 @@
 
 Canonical tensor names, as `Weights.from_tensors` reads and `Weights.tensors` writes them:
 `W_E [d_model, d_vocab]`, `W_pos [d_model, n_ctx]`, `W_U [d_vocab, d_model]`, `b_U`, `final_norm.gain`, and per layer
-`L0.W_Q`, `L0.b_Q`, …, `L0.attention_norm.gain`, `L0.mlp.W_in` … with the shapes of `Block`.
+`L0.W_Q`, `L0.b_Q`, …, `L0.attention_norm.gain`, `L0.mlp.W_in` … with the shapes of `Block`. `shapes` lists them all.
 """
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +16,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pathsum.errors import CheckpointError, MissingTensor, NotApplicable
-from pathsum.weights.blocks import Block, Head, Mlp, map_tensors
+from pathsum.weights.blocks import Block, Experts, Head, Mlp, map_tensors
 from pathsum.weights.norms import Norm
 from pathsum.weights.positions import LearnedQK, Sinusoidal
 from pathsum.weights.spec import NormKind, Spec
 
+HALVES = (torch.float16, torch.bfloat16)
 BLOCK_NORMS = ("attention_norm", "post_attention_norm", "q_norm", "k_norm", "mlp_norm", "post_mlp_norm")
 
 
@@ -42,11 +43,15 @@ class Ends:
 
 @dataclass(frozen=True, repr=False)
 class Weights:
-    """A model as a value. `read_ends` and `read_block` fetch its parts; `load()` keeps them in memory."""
+    """A model as a value. `read_ends`, `read_block` and `read_attention` (a block without its MLP) fetch its parts.
+
+    `load()` keeps them in memory.
+    """
 
     spec: Spec
     read_ends: Callable[[], Ends]
     read_block: Callable[[int], Block]
+    read_attention: Callable[[int], Block]
 
     def __repr__(self) -> str:
         kind = "folded" if self.spec.folded else "raw"
@@ -69,9 +74,17 @@ class Weights:
         return self.ends.W_U
 
     def block(self, layer: int) -> Block:
+        """One layer."""
+        return self.read_block(self._checked(layer))
+
+    def attention(self, layer: int) -> Block:
+        """One layer without its MLP, whose tensors are not read."""
+        return self.read_attention(self._checked(layer))
+
+    def _checked(self, layer: int) -> int:
         if not 0 <= layer < self.spec.n_layers:
             raise NotApplicable(f"the model has {self.spec.n_layers} layers (0-based), no layer {layer}")
-        return self.read_block(layer)
+        return layer
 
     @property
     def blocks(self) -> list[Block]:
@@ -80,16 +93,25 @@ class Weights:
     def head(self, name: str) -> Head:
         """The head printed as `name`, such as `"L1H6"`."""
         layer, index = head_index(name, self.spec)
-        return self.block(layer).head(index)
+        return self.attention(layer).head(index)
 
     # ---- other weights from these ----
 
     def fold(self) -> "Weights":
-        """The same function with every norm's gain, centring and bias in the matrices; exact (framework §3)."""
+        """The same function with every norm's gain, centring and bias in the matrices; exact (framework §3).
+
+        In float32 at least: `weights.to(torch.float64).fold()` does it in float64.
+        """
         if self.spec.folded:
             return self
-        spec = dataclasses.replace(self.spec, folded=True)
-        return Weights(spec, lambda: self.ends.fold(), lambda layer: self.block(layer).fold())
+        wide = self.map(lambda tensor: tensor.float() if tensor.dtype in HALVES else tensor)
+        folded = dataclasses.replace(self.spec, folded=True)
+        return Weights(
+            folded,
+            lambda: wide.ends.fold(),
+            lambda layer: wide.block(layer).fold(),
+            lambda layer: wide.attention(layer).fold(),
+        )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Weights":
         """The same weights with every tensor passed through `change`, when it is read."""
@@ -97,6 +119,7 @@ class Weights:
             self.spec,
             lambda: map_tensors(self.ends, change),
             lambda layer: map_tensors(self.block(layer), change),
+            lambda layer: map_tensors(self.attention(layer), change),
         )
 
     def to(self, dtype: torch.dtype) -> "Weights":
@@ -105,7 +128,12 @@ class Weights:
     def load(self) -> "Weights":
         """Everything read once and kept in memory."""
         ends, blocks = self.ends, self.blocks
-        return Weights(self.spec, lambda: ends, lambda layer: blocks[layer])
+        return Weights.of_parts(self.spec, ends, blocks)
+
+    @classmethod
+    def of_parts(cls, spec: Spec, ends: Ends, blocks: Sequence[Block]) -> "Weights":
+        """Weights whose parts are in memory."""
+        return cls(spec, lambda: ends, lambda layer: blocks[layer], lambda layer: replace(blocks[layer], mlp=None))
 
     # ---- tensors by name ----
 
@@ -125,7 +153,7 @@ class Weights:
         """
         check_names(spec, tensors)
         reader = _Reader(spec, tensors)
-        return cls(spec, reader.ends, reader.block)
+        return cls(spec, reader.ends, reader.block, reader.attention)
 
 
 def head_index(name: str, spec: Spec) -> tuple[int, int]:
@@ -157,6 +185,7 @@ def required_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
     for layer in range(spec.n_layers):
         must += [f"L{layer}.{name}" for name in ("W_Q", "W_K", "W_V", "W_O")]
         must += [] if spec.d_mlp is None else [f"L{layer}.mlp.W_in", f"L{layer}.mlp.W_out"]
+        must += [] if spec.n_experts is None else [f"L{layer}.mlp.W_router"]
     known = shapes(spec)
     return {name: known[name] for name in must}
 
@@ -170,14 +199,21 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
     layer: dict[str, tuple[int, ...]] = {
         "W_Q": (*query, d), "W_K": (*key, d), "W_V": (*key, d), "W_O": (spec.n_heads, d, spec.d_head),
         "b_Q": query, "b_K": key, "b_V": key, "b_O": (d,), "sinks": (spec.n_heads,),
-        "q_norm.gain": (spec.d_head,), "k_norm.gain": (spec.d_head,),
         **_norm_shapes(spec, ("attention_norm", "post_attention_norm")),
     }  # fmt: skip
+    layer |= {f"{name}_norm.{vector}": (spec.d_head,) for name in "qk" for vector in ("gain", "bias")}
     if spec.d_mlp is not None:
-        layer |= {f"mlp.{name}": (spec.d_mlp, d) for name in ("W_in", "W_gate")} | {"mlp.W_out": (d, spec.d_mlp)}
-        layer |= {f"mlp.{name}": (spec.d_mlp,) for name in ("b_in", "b_gate")} | {"mlp.b_out": (d,)}
+        layer |= _mlp_shapes(spec, spec.d_mlp)
         layer |= _norm_shapes(spec, ("mlp_norm", "post_mlp_norm"))
     return known | {f"L{i}.{name}": shape for i in range(spec.n_layers) for name, shape in layer.items()}
+
+
+def _mlp_shapes(spec: Spec, d_mlp: int) -> dict[str, tuple[int, ...]]:
+    d, many = spec.d_model, () if spec.n_experts is None else (spec.n_experts,)
+    found = {f"mlp.{name}": (*many, d_mlp, d) for name in ("W_in", "W_gate")}
+    found |= {f"mlp.{name}": (*many, d_mlp) for name in ("b_in", "b_gate")}
+    found |= {"mlp.W_out": (*many, d, d_mlp), "mlp.b_out": (*many, d)}
+    return found if spec.n_experts is None else found | {"mlp.W_router": (*many, d), "mlp.b_router": many}
 
 
 def _norm_shapes(spec: Spec, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
@@ -194,6 +230,14 @@ def check_names(spec: Spec, names: Iterable[str]) -> None:
     """Raises `CheckpointError` for a tensor that the model would silently do without."""
     if unknown := sorted(set(names) - set(shapes(spec))):
         raise CheckpointError(f"tensor {unknown[0]} has no place in the model that config.json describes")
+
+
+def expected_shape(spec: Spec, name: str, axes: int) -> tuple[int, ...]:
+    """The shape of a tensor of this name; norms of queries and keys have one vector for all heads, or one a head."""
+    shape = shapes(spec)[name]
+    if axes == 2 and "q_norm." in name:
+        return (spec.n_heads, *shape)
+    return (spec.n_key_value_heads, *shape) if axes == 2 and "k_norm." in name else shape
 
 
 def check_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -218,7 +262,7 @@ class _Reader:
                 raise MissingTensor(f"tensor {name} is missing; config.json asks for {shapes(self.spec)[name]}")
             return None
         tensor = self.tensors[name]
-        check_shape(name, tuple(tensor.shape), shapes(self.spec)[name])
+        check_shape(name, tuple(tensor.shape), expected_shape(self.spec, name, tensor.dim()))
         if not tensor.is_floating_point():
             raise CheckpointError(f"tensor {name} is of {tensor.dtype}; weights are floating-point numbers")
         if not tensor.isfinite().all():
@@ -229,33 +273,45 @@ class _Reader:
 
     def norm(self, prefix: str, kind: NormKind) -> Norm:
         """A norm with its gain and bias, where it has them."""
-        return Norm(kind, self.spec.norm_eps, self.read(f"{prefix}.gain"), self.read(f"{prefix}.bias"))
+        across = self.spec.qk_norm_across_heads and prefix.endswith(("q_norm", "k_norm"))
+        gain, bias = self.read(f"{prefix}.gain"), self.read(f"{prefix}.bias")
+        return Norm(kind, self.spec.norm_eps, gain, bias, across=across)
 
     def ends(self) -> Ends:
         fields: dict[str, Any] = {name: self.read(name) for name in ("W_E", "W_U", "b_U", "W_pos")}
         return Ends(**fields, final_norm=self.norm("final_norm", self.spec.norm))
 
     def block(self, layer: int) -> Block:
+        return replace(self.attention(layer), mlp=self.mlp(f"L{layer}."))
+
+    def attention(self, layer: int) -> Block:
         prefix = f"L{layer}."
         names = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "sinks")
         fields: dict[str, Any] = {name: self.read(prefix + name) for name in names}
         norms: dict[str, Any] = {name: self.norm(prefix + name, self._kind(name, prefix)) for name in BLOCK_NORMS}
-        return Block(layer, self.spec.layers[layer], **fields, **norms, mlp=self.mlp(prefix))
+        return Block(layer, self.spec.layers[layer], **fields, **norms)
 
     def mlp(self, prefix: str) -> Mlp | None:
-        if self.spec.d_mlp is None:
+        spec = self.spec
+        if spec.d_mlp is None:
             return None
         names = ("W_in", "W_out", "b_in", "b_out", "W_gate", "b_gate")
         fields: dict[str, Any] = {name: self.read(f"{prefix}mlp.{name}") for name in names}
-        return Mlp(self.spec.activation, **fields)
+        fields["limit"] = spec.mlp_limit
+        if spec.mlp_limit is not None and fields["W_gate"] is None:
+            raise MissingTensor(f"tensor {prefix}mlp.W_gate is missing; the activation silu_clamped is a gate")
+        if spec.n_experts is None:
+            return Mlp(spec.activation, **fields)
+        fields |= {name: self.read(f"{prefix}mlp.{name}") for name in ("W_router", "b_router")}
+        return Experts(spec.activation, **fields, chosen=spec.experts_per_token)
 
     def _kind(self, norm: str, prefix: str) -> NormKind:
-        """Norms before attention and MLP are always there; the others where they have a gain or a bias."""
-        always = norm == "attention_norm" or (norm == "mlp_norm" and self.spec.d_mlp is not None)
-        if not always and not any(f"{prefix}{norm}.{vector}" in self.tensors for vector in ("gain", "bias")):
+        """Norms before attention and MLP are always there (unless `pre_norm` is off); others with a gain or a bias."""
+        before = norm == "attention_norm" or (norm == "mlp_norm" and self.spec.d_mlp is not None)
+        found = any(f"{prefix}{norm}.{vector}" in self.tensors for vector in ("gain", "bias"))
+        if not found and not (before and self.spec.pre_norm):
             return "none"
-        # Norms of queries and keys are RMS norms in every family that has them with one vector a head.
-        return "rms" if norm in ("q_norm", "k_norm") else self.spec.norm
+        return self.spec.qk_norm if norm in ("q_norm", "k_norm") else self.spec.norm
 
 
 def _named(part: object, prefix: str = "") -> dict[str, Tensor]:
