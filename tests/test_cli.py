@@ -218,7 +218,7 @@ def changed_config(toy: Path, folder: Path, **fields) -> Path:
         ({"n_heads": 0}, "n_heads is 0"),
         ({"norm": "batch"}, "norm 'batch'"),
         ({"colour": "red"}, "unknown field 'colour'"),
-        ({"model_type": "bert"}, "models saved by pathsum only"),
+        ({"model_type": "bert"}, "no table for model_type 'bert'"),
         ({"layers": [{"positions": {"kind": "spiral"}}] * 2}, "kind 'spiral' is not one of sinusoidal"),
         ({"layers": [{"score_scale": "x"}] * 2}, "score_scale is 'x', must be a finite number"),
         ({"layers": [{"score_scale": float("nan")}] * 2}, "score_scale is nan"),
@@ -243,6 +243,7 @@ def test_a_missing_field_and_an_empty_name_are_named(toy, tmp_path, capsys):
     config = json.loads((toy / "config.json").read_text())
     del config["d_model"]
     (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((toy / "model.safetensors").read_bytes())
     assert "field 'd_model' is missing" in fail(["spectra", str(tmp_path)], capsys)
     assert "no model is named" in fail(["spectra", ""], capsys)
 

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         trigrams as trigrams,
     )
     from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
-    from pathsum.weights.checkpoint import save as save
+    from pathsum.weights.saving import save as save
 
 _READINGS = (
     "attention", "bigrams", "composition", "describe", "eigenvalues", "entries", "importance", "importance_heads",
@@ -81,7 +81,7 @@ _PLACES = {
     "PathsumError": ("pathsum.errors", "PathsumError"),
     "LowRank": ("pathsum.lowrank", "LowRank"),
     "open": ("pathsum.weights.checkpoint", "open_model"),
-    "save": ("pathsum.weights.checkpoint", "save"),
+    "save": ("pathsum.weights.saving", "save"),
     "run": ("pathsum.runs.run", "run"),
     "expand": ("pathsum.paths.logits", "expand"),
     "expand_scores": ("pathsum.paths.scores", "expand_scores"),

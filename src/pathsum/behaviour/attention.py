@@ -58,11 +58,11 @@ def start_token_rest(
 
 
 def repeated_tokens(spec: Spec, block: int, batch: int, copies: int = 3, seed: int = 0) -> Int[Tensor, "batch pos"]:
-    """Blocks of distinct uniformly random tokens, each repeated `copies` times, after BOS where the model has one.
+    """Blocks of distinct uniformly random tokens, each repeated `copies` times, after BOS where its texts start with one.
 
     Raises `TextError` where the context or the vocabulary is too small for it.
     """
-    start = [] if spec.bos is None else [spec.bos]
+    start = [] if spec.first_token is None else [spec.first_token]
     if block < 2 or len(start) + block * copies > spec.n_ctx or block > spec.d_vocab - len(start):
         raise TextError(
             f"{copies} copies of {block} distinct tokens do not fit a context of {spec.n_ctx} and a vocabulary of "
@@ -79,7 +79,7 @@ def repeated_tokens(spec: Spec, block: int, batch: int, copies: int = 3, seed: i
 
 def default_block(spec: Spec) -> int:
     """Block length used unless one is given: 64, or what fits three times."""
-    return min(64, (spec.n_ctx - (spec.bos is not None)) // 3, spec.d_vocab - 1)
+    return min(64, (spec.n_ctx - (spec.first_token is not None)) // 3, spec.d_vocab - 1)
 
 
 def _over_rows(values: Float[Tensor, "*batch head dst"], rows: Bool[Tensor, "*batch dst"]) -> Float[Tensor, " head"]:

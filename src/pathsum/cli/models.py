@@ -34,7 +34,7 @@ def _rows() -> list[dict[str, str | int | float | None]]:
     for name in builtin_names():
         model = open_model(name)
         spec, facts = model.spec, model.training
-        size = 0 if model.path is None else (model.path / "model.safetensors").stat().st_size
+        size = sum(file.stat().st_size for file in model.files)
         rows.append(
             {
                 "name": name,

@@ -14,6 +14,7 @@ from pathsum.study.catalogue import BY_NAME
 from pathsum.study.on_tokens import INDUCTION_THRESHOLDS, PARTNER_Z
 from pathsum.study.reading import Reading, Rows
 from pathsum.study.subject import Subject
+from pathsum.weights.tokens import starts_with_bos
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
         found |= {"thresholds": INDUCTION_THRESHOLDS, "partner_z": PARTNER_Z}
     found["folded"] = "exactly, in float64, for weights; runs are of the raw weights in float32"
     if "text" in needs:
-        bos = None if subject.bos is False else model.spec.bos
+        bos = model.spec.bos if starts_with_bos(model.spec, subject.bos) else None
         found["text"] = {"source": subject.text_source, "sequences": len(subject.windows)}
         found["text"] |= {"context": subject.context_length, "bos": bos}
     if "random tokens" in needs:

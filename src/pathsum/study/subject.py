@@ -15,7 +15,7 @@ from pathsum.errors import TextError
 from pathsum.runs.graded import FrozenRun, frozen_run
 from pathsum.runs.run import Run, run_weights
 from pathsum.weights.model import Model
-from pathsum.weights.tokens import token_ids
+from pathsum.weights.tokens import starts_with_bos, token_ids
 from pathsum.weights.weights import Weights
 
 MOST_CONTEXT = 1024
@@ -124,7 +124,7 @@ class Subject:
         tokens, spec = self.text_tokens, self.model.spec
         if len(tokens) < 2:
             raise TextError(f"the text has {len(tokens)} token(s); readings of a text need at least 2")
-        start = [spec.bos] if spec.bos is not None and self.bos is not False else []
+        start = [spec.bos] if spec.bos is not None and starts_with_bos(spec, self.bos) else []
         length = min(self.context_length - len(start), len(tokens))
         count = min(most, len(tokens) // length)
         starts = torch.linspace(0, len(tokens) - length, count).long()

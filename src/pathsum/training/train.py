@@ -33,7 +33,7 @@ from pathsum.training.run_folder import Run, Settings
 from pathsum.training.state import Progress, load_state, save_state
 from pathsum.training.trainee import Trainee
 from pathsum.training.watch import Watch
-from pathsum.weights.checkpoint import save
+from pathsum.weights.saving import save
 
 PRECISIONS = ("bf16-mixed", "32-true")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

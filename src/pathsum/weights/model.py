@@ -20,6 +20,9 @@ class Model:
     weights: Weights
     tokenizer: Tokenizer | None = None
     path: Path | None = None
+    """The folder it was opened from."""
+    files: tuple[Path, ...] = ()
+    """The files its tensors are in."""
     training: dict[str, Any] = field(default_factory=dict)
     """`training.json` of a model trained here: recipe, text digest, curve."""
 
@@ -35,13 +38,13 @@ class Model:
         )
 
     def digest(self) -> str:
-        """sha256 of the weights: of the file where there is one, else of every tensor's name and bytes."""
+        """sha256 of the weights: of the files where there are any, else of every tensor's name and bytes."""
         sha = hashlib.sha256()
-        if self.path is not None:
-            with (self.path / "model.safetensors").open("rb") as file:
+        for path in self.files:
+            with path.open("rb") as file:
                 while chunk := file.read(1 << 22):
                     sha.update(chunk)
-        else:
+        if not self.files:
             for name, tensor in self.weights.tensors().items():
                 sha.update(name.encode())
                 sha.update(tensor.detach().contiguous().cpu().view(torch.uint8).numpy().tobytes())

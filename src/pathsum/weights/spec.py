@@ -87,6 +87,8 @@ class Spec:
             number("logit_cap", self.logit_cap, above=0)
         for name in ("parallel", "learned_positions", "folded", "pre_norm", "qk_norm_across_heads", "prepend_bos"):
             truth(name, getattr(self, name))
+        if self.qk_norm_across_heads and self.qk_norm == "layer":
+            raise CheckpointError("config: qk_norm_across_heads goes with the qk_norm rms, which does not centre")
         self._check_mlp()
         if len(self.layers) != self.n_layers:
             raise CheckpointError(f"config: {self.n_layers} layers, but facts for {len(self.layers)} of them")
@@ -109,6 +111,11 @@ class Spec:
             raise CheckpointError("config: mlp_limit goes with the activation silu_clamped, and only with it")
         if self.mlp_limit is not None:
             number("mlp_limit", self.mlp_limit, above=0)
+
+    @property
+    def first_token(self) -> int | None:
+        """What texts start with unless told otherwise; None: nothing."""
+        return self.bos if self.prepend_bos else None
 
     @property
     def group(self) -> int:

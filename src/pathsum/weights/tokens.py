@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pathsum.errors import TextError
 from pathsum.weights.model import Model
+from pathsum.weights.spec import Spec
 
 Text = str | Sequence[int] | Tensor
 
@@ -29,8 +30,7 @@ def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, 
     else:
         ids = _given_ids(text)
         bos = bool(bos)
-    if bos is None:
-        bos = model.spec.bos is not None
+    bos = starts_with_bos(model.spec, bos)
     if bos:
         if model.spec.bos is None:
             raise TextError(f"{model.name} has no beginning-of-sequence token; use bos=False")
@@ -42,6 +42,11 @@ def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, 
             f"token ids must be from 0 to {model.spec.d_vocab - 1}, got {int(ids.min())} to {int(ids.max())}"
         )
     return ids
+
+
+def starts_with_bos(spec: Spec, bos: bool | None) -> bool:
+    """The caller's choice, or the model's own where there is none."""
+    return spec.first_token is not None if bos is None else bos
 
 
 def token_strings(model: Model, ids: Sequence[int] | Tensor) -> list[str]:

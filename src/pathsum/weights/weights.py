@@ -182,10 +182,12 @@ def position_vectors(block: Block, ends: Ends, positions: Tensor, dtype: torch.d
 def required_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
     """The tensors every model of this spec must have, and their shapes."""
     must = ["W_E", "W_U", *(["W_pos"] if _reads_W_pos(spec) else [])]
-    for layer in range(spec.n_layers):
-        must += [f"L{layer}.{name}" for name in ("W_Q", "W_K", "W_V", "W_O")]
-        must += [] if spec.d_mlp is None else [f"L{layer}.mlp.W_in", f"L{layer}.mlp.W_out"]
-        must += [] if spec.n_experts is None else [f"L{layer}.mlp.W_router"]
+    layer = ["W_Q", "W_K", "W_V", "W_O"]
+    if spec.d_mlp is not None:
+        layer += ["mlp.W_in", "mlp.W_out"]
+        layer += [] if spec.mlp_limit is None else ["mlp.W_gate"]
+        layer += [] if spec.n_experts is None else ["mlp.W_router"]
+    must += [f"L{index}.{name}" for index in range(spec.n_layers) for name in layer]
     known = shapes(spec)
     return {name: known[name] for name in must}
 
@@ -201,7 +203,8 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
         "b_Q": query, "b_K": key, "b_V": key, "b_O": (d,), "sinks": (spec.n_heads,),
         **_norm_shapes(spec, ("attention_norm", "post_attention_norm")),
     }  # fmt: skip
-    layer |= {f"{name}_norm.{vector}": (spec.d_head,) for name in "qk" for vector in ("gain", "bias")}
+    if spec.qk_norm != "none":
+        layer |= {f"{name}_norm.{vector}": (spec.d_head,) for name in "qk" for vector in ("gain", "bias")}
     if spec.d_mlp is not None:
         layer |= _mlp_shapes(spec, spec.d_mlp)
         layer |= _norm_shapes(spec, ("mlp_norm", "post_mlp_norm"))
@@ -217,9 +220,10 @@ def _mlp_shapes(spec: Spec, d_mlp: int) -> dict[str, tuple[int, ...]]:
 
 
 def _norm_shapes(spec: Spec, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """A model without norms has no place for their gains and biases."""
+    """A model without norms, or without those before a part, has no place for their gains and biases."""
     vectors = () if spec.norm == "none" else ("gain", "bias")
-    return {f"{name}.{vector}": (spec.d_model,) for name in names for vector in vectors}
+    there = [name for name in names if spec.pre_norm or name not in ("attention_norm", "mlp_norm")]
+    return {f"{name}.{vector}": (spec.d_model,) for name in there for vector in vectors}
 
 
 def _reads_W_pos(spec: Spec) -> bool:
@@ -298,8 +302,6 @@ class _Reader:
         names = ("W_in", "W_out", "b_in", "b_out", "W_gate", "b_gate")
         fields: dict[str, Any] = {name: self.read(f"{prefix}mlp.{name}") for name in names}
         fields["limit"] = spec.mlp_limit
-        if spec.mlp_limit is not None and fields["W_gate"] is None:
-            raise MissingTensor(f"tensor {prefix}mlp.W_gate is missing; the activation silu_clamped is a gate")
         if spec.n_experts is None:
             return Mlp(spec.activation, **fields)
         fields |= {name: self.read(f"{prefix}mlp.{name}") for name in ("W_router", "b_router")}

@@ -1,0 +1,287 @@
+"""`Family`: how one family of checkpoints is read: its facts from the config, and a table of where each tensor lies.
+
+The table maps our canonical names (`W_E`, `L{layer}.W_Q`, …; see `pathsum.weights.weights`) to the checkpoint's:
+
+- a string names one tensor of the checkpoint, stored as `torch.nn.Linear` and `torch.nn.Embedding` store theirs
+  (`[out, in]`, `[d_vocab, d_model]`, heads one after the other);
+- `take("name", change)` names one or more and says what is made of them: a third of a fused projection, a transpose;
+- several in a tuple are alternatives: the first whose tensors are there is read.
+
+`{layer}` counts layers; a name with `{expert}` in it is read for every expert and stacked.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pathsum.errors import CheckpointError, MissingTensor
+from pathsum.weights.families.config import Config
+from pathsum.weights.spec import Spec
+from pathsum.weights.weights import HALVES, expected_shape, required_shapes, shapes
+
+
+@dataclass(frozen=True)
+class Take:
+    """Tensors of the checkpoint, by name, and the function from them (and the spec) to the one that is wanted."""
+
+    names: tuple[str, ...]
+    change: Callable[..., Tensor]
+
+
+Source = str | Take | tuple[str | Take, ...]
+Table = Mapping[str, Source]
+
+EVERYWHERE = (
+    r"(.*\.)?rotary_emb\.inv_freq",
+    r"(.*\.)?attention\.(masked_)?bias",
+    r"(.*\.)?attn\.(masked_)?bias",
+    r"lm_head\.weight",
+    r"embed_out\.weight",
+)
+"""Buffers that old checkpoints carry and that are computed anyway, and the unembedding of tied models, a copy."""
+
+
+def take(*names: str, change: Callable[..., Tensor]) -> Take:
+    """`change(spec, *tensors)` of the named tensors.
+
+    >>> take("h.{layer}.attn.c_attn.weight", change=lambda spec, W: W.mT.chunk(3)[0])
+    """
+    return Take(names, change)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Facts and names. `spec` and `tensors` are made from the config; a table that needs no config may be plain.
+
+    >>> tiny = Family("tiny", spec=lambda config: Spec(…), tensors={"W_E": "tok.weight", "L{layer}.W_Q": "b.{layer}.q"})
+    >>> pathsum.open("folder", family=tiny)
+    """
+
+    name: str
+    spec: Callable[[Config], Spec]
+    tensors: Callable[[Config], Table] | Table
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Config fields that may be left out, and what they are then."""
+    prefixes: tuple[str, ...] = ()
+    """Leading parts of names that may be there or not, longest first; the table leaves them out."""
+    ignore: tuple[str, ...] = ()
+    """Patterns of names (whole, prefixes off) that the logits do not depend on."""
+    quantized: tuple[str, ...] = ()
+    """Values of `quantization_config.quant_method` that the table undoes."""
+
+    def table(self, config: Config) -> Table:
+        return self.tensors(config) if callable(self.tensors) else self.tensors
+
+
+class FamilyTensors(Mapping[str, Tensor]):
+    """A checkpoint's tensors under our canonical names and in our shapes, each made when it is asked for."""
+
+    def __init__(self, spec: Spec, family: Family, config: Config, stored: Mapping[str, Tensor]) -> None:
+        self._spec, self._stored = spec, stored
+        self._raw = _without_prefixes(stored, family.prefixes)
+        self._sources: dict[str, Take] = {}
+        missing: dict[str, tuple[str, ...]] = {}
+        for name, source in _layered(family.table(config), spec):
+            found = [option for option in _options(source, spec) if all(part in self._raw for part in option.names)]
+            if found:
+                self._sources[name] = found[0]
+            else:
+                missing[name] = _options(source, spec)[0].names
+        self._check(missing, family)
+
+    def __getitem__(self, name: str) -> Tensor:
+        source = self._sources[name]
+        stored = [self._stored[self._raw[part]] for part in source.names]
+        try:
+            made = source.change(self._spec, *stored)
+            return _in_our_shape(name, made, self._spec)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            said = ", ".join(f"{self._raw[p]} {tuple(t.shape)}" for p, t in zip(source.names, stored, strict=True))
+            wanted = shapes(self._spec)[name]
+            raise MissingTensor(
+                f"{said} cannot be {name} {wanted} of the model that config.json describes; "
+                "config and weights are not of the same model"
+            ) from error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def _check(self, missing: dict[str, tuple[str, ...]], family: Family) -> None:
+        """Nothing that must be there is missing, and nothing that is there is left unread."""
+        for name in required_shapes(self._spec):
+            if name in missing:
+                raise MissingTensor(f"tensor {missing[name][0]} is missing ({name} of a {family.name} model)")
+            if name not in self._sources:
+                raise MissingTensor(f"the table of family {family.name!r} says nothing of {name}")
+        used = {part for source in self._sources.values() for part in source.names}
+        ignored = re.compile("|".join(f"(?:{pattern})" for pattern in (*EVERYWHERE, *family.ignore)))
+        for name in sorted(set(self._raw) - used):
+            if not ignored.fullmatch(name):
+                raise CheckpointError(
+                    f"tensor {self._raw[name]} has no place in a {family.name} model; "
+                    "reading on without it would give another model's numbers"
+                )
+
+
+# ---- what tables are made of ----
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """At least float32, before arithmetic."""
+    return tensor.float() if tensor.dtype in HALVES else tensor
+
+
+def transposed(name: str) -> Take:
+    """A matrix stored `[in, out]` (GPT-2's Conv1D)."""
+    return take(name, change=lambda spec, W: W.mT)
+
+
+def scaled(name: str, factor: float | int) -> Take | str:
+    """The tensor times a number from the config."""
+    return name if factor == 1 else take(name, change=lambda spec, W: wide(W) * factor)
+
+
+def plus_one(name: str) -> Take:
+    """A gain stored as its difference from one (Gemma)."""
+    return take(name, change=lambda spec, gain: wide(gain) + 1)
+
+
+def norm(ours: str, theirs: str, gain: Callable[[str], Source] = str) -> dict[str, Source]:
+    """Gain and bias of a norm stored as `theirs.weight`, `theirs.bias`."""
+    return {f"{ours}.gain": gain(f"{theirs}.weight"), f"{ours}.bias": f"{theirs}.bias"}
+
+
+def linear(W: str, b: str, theirs: str) -> dict[str, Source]:
+    """Matrix and bias of a `torch.nn.Linear`."""
+    return {W: f"{theirs}.weight", b: f"{theirs}.bias"}
+
+
+def fused(
+    theirs: str, split: Callable[[Spec, Tensor], Sequence[Tensor]], transposed: bool = False
+) -> dict[str, Source]:
+    """Queries, keys and values of one fused projection; `split` takes its weight (and its bias) apart along axis 0."""
+    found: dict[str, Source] = {}
+    for index, part in enumerate("QKV"):
+        weight = lambda spec, W, index=index: split(spec, W.mT if transposed else W)[index]
+        found[f"L{{layer}}.W_{part}"] = take(f"{theirs}.weight", change=weight)
+        bias = lambda spec, b, index=index: split(spec, b)[index]
+        found[f"L{{layer}}.b_{part}"] = take(f"{theirs}.bias", change=bias)
+    return found
+
+
+def one_after_another(spec: Spec, x: Tensor) -> Sequence[Tensor]:
+    """Fused as all queries, all keys, all values."""
+    kv = spec.n_key_value_heads * spec.d_head
+    return x.split([spec.n_heads * spec.d_head, kv, kv])
+
+
+def head_by_head(spec: Spec, x: Tensor) -> Sequence[Tensor]:
+    """Fused as (queries of a group, its key, its value), group after group (NeoX, BLOOM, Falcon)."""
+    groups = x.unflatten(0, (spec.n_key_value_heads, spec.group + 2, spec.d_head))
+    queries, keys, values = groups.split([spec.group, 1, 1], dim=1)
+    return queries.flatten(0, 2), keys.flatten(0, 2), values.flatten(0, 2)
+
+
+def unembedding(config: Config, embedding: str, head: str = "lm_head.weight") -> str:
+    """W_U: the embedding where `tie_word_embeddings` says so."""
+    return embedding if config.truth("tie_word_embeddings") else head
+
+
+# ---- from names and shapes of theirs to ours ----
+
+
+def _without_prefixes(stored: Mapping[str, Tensor], prefixes: tuple[str, ...]) -> dict[str, str]:
+    """Name as the table writes it → name in the checkpoint."""
+    found: dict[str, str] = {}
+    for raw in stored:
+        name = raw.removeprefix("module.").removeprefix("_orig_mod.")
+        name = next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
+        if name in found:
+            raise CheckpointError(f"tensors {found[name]} and {raw} are two of what a model has once")
+        found[name] = raw
+    return found
+
+
+def _layered(table: Table, spec: Spec) -> Iterator[tuple[str, Source]]:
+    """Every entry, those of layers once a layer."""
+    for name, source in table.items():
+        if "{layer}" not in name:
+            yield name, source
+            continue
+        for layer in range(spec.n_layers):
+            yield name.replace("{layer}", str(layer)), _at_layer(source, layer)
+
+
+def _at_layer(source: Source, layer: int) -> Source:
+    if isinstance(source, str):
+        return source.replace("{layer}", str(layer))
+    if isinstance(source, Take):
+        return Take(tuple(name.replace("{layer}", str(layer)) for name in source.names), source.change)
+    return tuple(_at_layer(option, layer) for option in source)  # type: ignore[misc]
+
+
+def _options(source: Source, spec: Spec) -> list[Take]:
+    """The alternatives, each as a `Take` of plain names."""
+    options = source if isinstance(source, tuple) else (source,)
+    return [_experts(take(o, change=_as_it_is) if isinstance(o, str) else o, spec) for o in options]
+
+
+def _experts(source: Take, spec: Spec) -> Take:
+    """A source that is stacked over experts where its name says so."""
+    if not any("{expert}" in name for name in source.names):
+        return source
+    n = spec.n_experts or 0
+    names = tuple(name.replace("{expert}", str(expert)) for expert in range(n) for name in source.names)
+    width = len(source.names)
+    return Take(names, lambda spec, *parts: torch.stack(
+        [source.change(spec, *parts[i : i + width]) for i in range(0, len(parts), width)]
+    ))  # fmt: skip
+
+
+def _as_it_is(spec: Spec, tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _in_our_shape(name: str, tensor: Tensor, spec: Spec) -> Tensor:
+    """Heads apart, vectors as columns. Raises `ValueError` where the sizes do not fit."""
+    part = name.rsplit("}.", 1)[-1] if "." not in name else name.split(".", 1)[1] if name[0] == "L" else name
+    heads, keys = (spec.n_heads, spec.d_head), (spec.n_key_value_heads, spec.d_head)
+    if part in ("W_E", "W_pos"):
+        tensor = tensor.mT
+    elif part in ("W_Q", "b_Q"):
+        tensor = tensor.unflatten(0, heads)
+    elif part in ("W_K", "W_V", "b_K", "b_V"):
+        tensor = tensor.unflatten(0, keys)
+    elif part == "W_O":
+        tensor = tensor.unflatten(1, heads).transpose(0, 1)
+    elif part.startswith(("q_norm", "k_norm")) and spec.qk_norm_across_heads:
+        tensor = tensor.unflatten(0, heads if part.startswith("q") else keys)
+    if tuple(tensor.shape) != expected_shape(spec, name, tensor.dim()):
+        raise ValueError(f"shape {tuple(tensor.shape)}")
+    return tensor
+
+
+def read_family(family: Family, plain: dict[str, Any], stored: Mapping[str, Tensor]) -> tuple[Spec, FamilyTensors]:
+    """Spec and tensors of a checkpoint of this family.
+
+    Raises `CheckpointError` naming the config's field, or the tensor, that is missing, wrong or refused.
+    """
+    config = Config(plain, dict(family.defaults))
+    quantization = config.part("quantization_config").get("quant_method", default=None)
+    if quantization is not None and quantization not in family.quantized:
+        raise CheckpointError(
+            f"config: quantization_config says the weights are quantised by {quantization!r}, which pathsum does not "
+            "undo; open the full-precision checkpoint, or a GGUF file"
+        )
+    spec = family.spec(config)
+    return spec, FamilyTensors(spec, family, config, stored)

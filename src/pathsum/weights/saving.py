@@ -1,0 +1,48 @@
+"""Saves a model folder: written beside its place and renamed in."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+
+from pathsum.errors import CheckpointError
+from pathsum.weights.weights import Weights
+
+
+def save(
+    directory: Path, weights: Weights, tokenizer: Tokenizer | None = None, training: dict[str, Any] | None = None
+) -> None:
+    """Write a model folder beside `directory` and rename it into place (its files one by one if it exists).
+
+    Raises `CheckpointError` for folded weights: what is on disk is raw, and `fold()` is asked for after opening.
+    """
+    if weights.spec.folded:
+        raise CheckpointError(f"{directory}: folded weights are not saved; save the raw ones and fold() after opening")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        tensors = {name: tensor.detach().contiguous().clone() for name, tensor in weights.tensors().items()}
+        save_file(tensors, beside / "model.safetensors")
+        _write_json(beside / "config.json", {"model_type": "pathsum", **weights.spec.to_dict()})
+        if tokenizer is not None:
+            tokenizer.save(str(beside / "tokenizer.json"))
+        if training is not None:
+            _write_json(beside / "training.json", training)
+        for file in beside.iterdir():
+            file.chmod(0o644)
+        if directory.exists():
+            for file in beside.iterdir():
+                file.replace(directory / file.name)
+        else:
+            beside.chmod(0o755)
+            beside.rename(directory)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _write_json(path: Path, plain: dict[str, Any]) -> None:
+    path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
