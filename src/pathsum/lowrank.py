@@ -2,7 +2,7 @@
 
 Every circuit and every path of a transformer is such a product, and its rank is at most `d_head`. Questions about the
 `m × n` matrix are answered from its `r × r` core, so nothing here forms the product except `dense()`, `rows`,
-`columns` and the blocks of `largest`.
+`columns` and the blocks that `largest` visits.
 
 Linear algebra runs in float32 at least; `eigenvalues`, `norm` and `svd` run in float64, whatever the factors' dtype.
 """
@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from pathsum.extremes import Entries, largest_entries
+
 Index = int | slice | Int[Tensor, " k"] | list[int]
 
 
@@ -24,14 +26,6 @@ class SVD(NamedTuple):
     U: Float[Tensor, "*batch m k"]
     S: Float[Tensor, "*batch k"]
     Vh: Float[Tensor, "*batch k n"]
-
-
-class Entries(NamedTuple):
-    """Entries of a matrix, by position."""
-
-    values: Float[Tensor, " k"]
-    rows: Int[Tensor, " k"]
-    columns: Int[Tensor, " k"]
 
 
 @dataclass(frozen=True)
@@ -219,28 +213,20 @@ class LowRank:
         for start in range(0, self.shape[-2], size):
             yield start, self.rows(slice(start, start + size))
 
-    def largest(self, k: int, block: int = 1024) -> Entries:
-        """The `k` largest entries, exactly, largest first; memory is one block of `block` rows.
+    def largest(self, k: int) -> Entries:
+        """The `k` largest entries, exactly, largest first; most of a large table is never looked at.
 
-        Entries of equal value come in an unspecified order. `k` beyond the table's size gives every entry.
+        Entries of equal value come by row and column; which of those equal to the k-th come is unspecified. `k` beyond
+        the table's size gives every entry. Raises `ValueError` for factors that are not finite.
         """
         self._require_single("largest")
         if k < 0:
             raise ValueError(f"k is {k}, must be 0 or more")
-        n = self.shape[-1]
-        empty = torch.empty(0, dtype=torch.long, device=self.left.device)
-        best = Entries(torch.empty(0, dtype=_wide(self.left).dtype, device=self.left.device), empty, empty)
-        for start, values in self.blocks(block):
-            # The k best of a block are among the k best of its rows.
-            rows = values.topk(min(k, n), dim=1)
-            index = torch.arange(start, start + len(values), device=values.device)[:, None].expand_as(rows.indices)
-            found = Entries(rows.values.flatten(), index.flatten(), rows.indices.flatten())
-            best = _best(best, found, k)
-        return best
+        return largest_entries(_wide(self.left), _wide(self.right), k)
 
-    def smallest(self, k: int, block: int = 1024) -> Entries:
+    def smallest(self, k: int) -> Entries:
         """The `k` most negative entries, exactly, most negative first."""
-        values, rows, columns = (-self).largest(k, block)
+        values, rows, columns = (-self).largest(k)
         return Entries(-values, rows, columns)
 
     # ---- guards ----
@@ -274,9 +260,3 @@ def _axis_index(index: Index) -> slice | Tensor:
     if isinstance(index, slice):
         return index
     return torch.as_tensor([index] if isinstance(index, int) else index, dtype=torch.long)
-
-
-def _best(a: Entries, b: Entries, k: int) -> Entries:
-    values = torch.cat([a.values, b.values])
-    top = values.topk(min(k, len(values)))
-    return Entries(top.values, torch.cat([a.rows, b.rows])[top.indices], torch.cat([a.columns, b.columns])[top.indices])
