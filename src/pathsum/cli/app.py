@@ -1,4 +1,4 @@
-"""The typer application: `models`, `train`, `read`, and one command for every reading of the catalogue.
+"""The typer application: `models`, `train`, `read`, `expand`, and one command for every reading of the catalogue.
 
 Torch is loaded by the command that runs, never by `--help`.
 """
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pathsum.cli.expand import expand
 from pathsum.cli.models import models
 from pathsum.cli.read import read
 from pathsum.cli.reading import add_reading
@@ -32,6 +33,7 @@ def build_app(wanted: str | None) -> typer.Typer:
     app.command("models")(models)
     app.command("train")(train)
     app.command("read")(read)
+    app.command("expand")(expand)
     for reading in READINGS:
         add_reading(app, reading, reading.name == wanted)
     return app

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.lowrank import LowRank
 from pathsum.paths.paths import HeadIndex, Path, path_counts, source_layer
+from pathsum.paths.readout import Readout
 from pathsum.runs.graded import FrozenRun, frozen_run, graded_logits, graded_streams
 from pathsum.runs.linear import bias_source, each_head_output
 from pathsum.runs.run import Run
@@ -93,6 +94,14 @@ class Expansion:
     def check(self) -> float:
         """Reconstruction error of the whole expansion, `max|Σ − logits| / max|logits|`."""
         return self.by_order().check()
+
+    def toward(self, directions: Real[Tensor, "read d_vocab"], position: int = -1) -> Readout:
+        """The numbers `directions · logits[position]` as sums over paths, without a term's logits ever being formed.
+
+        >>> one_hot = torch.nn.functional.one_hot(torch.tensor([token]), model.spec.d_vocab)
+        >>> expansion.toward(one_hot).by_source["embed"]      # [order, read]: of this token's logit at the end
+        """
+        return Readout(self.frozen, self.sources, directions.to(self.run.logits.dtype), position)
 
     # ---- single paths ----
 

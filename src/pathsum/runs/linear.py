@@ -46,3 +46,30 @@ def bias_source(block: Block, seen: FrozenLayer) -> Float[Tensor, "*batch pos d_
     if beta is not None:
         total = beta.expand(*seen.pattern.shape[:-3], seen.pattern.shape[-2], -1) if total is None else total + beta
     return total
+
+
+# ---- transposes: covectors, backward ----
+
+
+def head_covectors(block: Block, seen: FrozenLayer, g: Float[Tensor, "*any pos d_model"]) -> Tensor:
+    """What covectors `g` on the layer's output are on every head's mixed values: `W_O^hᵀ S_post g`.
+
+    `[..., head, pos, d_head]`; the inner product with `mixed_values(x)` is what each head adds to `⟨g, output⟩`.
+    """
+    scaled = g * seen.post_attention_scale.unsqueeze(-1)
+    return split_heads(linear(scaled, block.W_O.mT.flatten(0, 1)), block.n_heads)
+
+
+def each_head_transposed(block: Block, seen: FrozenLayer, r: Float[Tensor, "*any head pos d_head"]) -> Tensor:
+    """From covectors on mixed values to those on the layer's input: `S A_hᵀ r W_V^h`, `[..., head, pos, d_model]`."""
+    W_V = block.W_V.repeat_interleave(block.group, dim=0)
+    # A broadcast product would copy W_V for every leading axis.
+    read = torch.einsum("...hpe,hed->...hpd", seen.pattern.mT @ r, W_V)
+    return read * seen.attention_scale[..., None, :, None]
+
+
+def heads_transposed(block: Block, seen: FrozenLayer, g: Float[Tensor, "*any pos d_model"]) -> Tensor:
+    """The transpose of `heads_output`: `⟨heads_output(x), g⟩ = ⟨x, heads_transposed(g)⟩`, `[..., pos, d_model]`."""
+    moved = seen.pattern.mT @ head_covectors(block, seen, g)
+    by_values = moved.unflatten(-3, (-1, block.group)).sum(-3)
+    return linear(by_values.transpose(-3, -2).flatten(-2), block.W_V.flatten(0, 1).mT) * seen.attention_scale[..., None]

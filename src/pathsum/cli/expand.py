@@ -1,0 +1,68 @@
+"""`pathsum expand MODEL PROMPT`: one token's logit as a sum over orders, sources and paths."""
+
+from typing import Annotated
+
+import typer
+
+from pathsum.cli.subject import MODEL
+
+PROMPT = Annotated[str | None, typer.Argument(help="The text itself, not a file.", show_default=False)]
+TEXT = Annotated[str | None, typer.Option("--text", help="The prompt, as an option.")]
+IDS = Annotated[str | None, typer.Option("--ids", help="Token ids instead of a prompt, with commas between.")]
+ORDER = Annotated[int, typer.Option("--max-order", min=0, help="List paths of up to this many heads.")]
+POSITION = Annotated[int, typer.Option("--position", help="Predict after this token: from 0, or from the end: -1.")]
+TOKEN = Annotated[
+    str | None,
+    typer.Option("--token", help='The token whose logit it is, such as " Paris". Default: the model\'s first choice.'),
+]
+TOP = Annotated[int, typer.Option("--top", min=1, help="Paths (and sources) shown, strongest first.")]
+BOS = Annotated[
+    bool | None, typer.Option("--bos/--no-bos", help="Put the model's BOS token first (default: as it was trained).")
+]
+JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def expand(
+    model: MODEL,
+    prompt: PROMPT = None,
+    text: TEXT = None,
+    ids: IDS = None,
+    max_order: ORDER = 1,
+    position: POSITION = -1,
+    token: TOKEN = None,
+    top: TOP = 10,
+    bos: BOS = None,
+    as_json: JSON = False,
+) -> None:
+    """Run a prompt and take one token's logit apart: what every order, source and path of heads adds to it.
+
+    Exact: given the run's attention patterns, norm scales and MLP outputs, all paths sum to the logit; the error of
+    the sum is the last line. "centred" is what they add beyond what they add to the whole vocabulary on average: the
+    softmax sees nothing else.
+    """
+    chosen = _prompt(prompt, text, ids)
+
+    from pathsum.report.prompt import print_expansion
+    from pathsum.study.prompt import expand_prompt
+    from pathsum.weights.checkpoint import open_model
+
+    result = expand_prompt(
+        open_model(model), chosen, bos=bos, position=position, token=token, max_order=max_order, top=top
+    )
+    if as_json:
+        print(result.to_json())
+    else:
+        print_expansion(result)
+
+
+def _prompt(*given: str | None) -> str | list[int]:
+    """The one of prompt, --text and --ids that is given."""
+    if sum(one is not None for one in given) != 1:
+        raise typer.BadParameter('give one prompt: pathsum expand MODEL "some text" (or --text, or --ids 3,1,4)')
+    prompt, text, ids = given
+    if ids is None:
+        return text if prompt is None else prompt  # type: ignore[return-value]
+    try:
+        return [int(part) for part in ids.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"--ids {ids!r}: give whole numbers with commas between") from error
