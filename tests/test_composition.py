@@ -1,15 +1,19 @@
 """Composition: true order of the product, exact null moments, ceilings; and the wrong formulas that must not pass."""
 
 import math
+from itertools import product
 
+import numpy as np
 import pytest
 import torch
 
 import oracle
 from cases import BY_NAME, CASES, agree
+from pathsum.circuits import rotation
 from pathsum.circuits.composition import (
     KINDS,
     composition_pairs,
+    compositions,
     cyclic_score,
     layer_composition,
     null_moments,
@@ -150,14 +154,76 @@ def test_rotary_q_and_k_need_a_distance_and_v_does_not():
     assert layer_composition(folded, "V", 1, 0) is not None
 
 
-def test_over_several_distances_the_score_is_the_root_mean_square():
+ROTARY = [case for case in DEEP if rotary(case, case.spec.n_layers - 1)]
+
+
+def oracle_over(case, kind, source, destination, deltas):
+    """The readers at all distances, each over its norm, on top of each other: one reader whose Gram is their mean."""
+    readers = [oracle.reader(case.spec, case.arrays, kind, *destination, delta) for delta in deltas]
+    tall = np.vstack([X / np.linalg.norm(X) for X in readers]) / math.sqrt(len(readers))
+    return oracle.interaction(tall, oracle.dense_OV(case.spec, case.arrays, *source))
+
+
+@pytest.mark.parametrize("case", ROTARY, ids=repr)
+@pytest.mark.parametrize("kind", ["Q", "K"])
+@pytest.mark.parametrize("delta", [(0, 1, 5), (2.5, -3, 40, 40), "rms"], ids=str)
+def test_over_several_distances_the_score_is_the_root_mean_square(case, kind, delta):
+    later, n_heads = case.spec.n_layers - 1, range(case.spec.n_heads)
+    deltas = range(case.spec.n_ctx) if delta == "rms" else delta
+    pairs = layer_composition(case.folded, kind, later, 0, delta)
+    for d, s in product(n_heads, n_heads):
+        each = [oracle.composition(case.spec, case.arrays, kind, (0, s), (later, d), x).score for x in deltas]
+        assert pairs.score[d, s].item() == pytest.approx(math.sqrt(np.mean(np.square(each))), rel=1e-12)
+        together = oracle_over(case, kind, (0, s), (later, d), deltas)
+        assert pairs.ceiling[d, s].item() == pytest.approx(together.ceiling, rel=1e-10)
+        assert pairs.z[d, s].item() == pytest.approx(together.z, rel=1e-8)
+
+
+def test_one_distance_in_a_list_is_that_distance():
     case = BY_NAME["llama"]
-    scores = [layer_composition(case.folded, "K", 1, 0, delta).score for delta in (0, 1, 5)]
-    together = layer_composition(case.folded, "K", 1, 0, (0, 1, 5))
-    agree(together.score, torch.stack(scores).square().mean(0).sqrt())
-    assert together.z.isnan().all()
-    every = [layer_composition(case.folded, "K", 1, 0, delta).score for delta in range(case.spec.n_ctx)]
-    agree(layer_composition(case.folded, "K", 1, 0, "rms").score, torch.stack(every).square().mean(0).sqrt())
+    one, listed = (layer_composition(case.folded, "K", 1, 0, delta) for delta in (3, [3]))
+    agree(one.score, listed.score, 0)
+    agree(one.z, listed.z, 0)
+
+
+def test_distances_are_streamed_in_blocks_that_change_nothing(monkeypatch):
+    case = BY_NAME["multi_query"]
+    whole = layer_composition(case.folded, "Q", 1, 0, range(50))
+    monkeypatch.setattr(rotation, "BLOCK", 7)
+    agree(layer_composition(case.folded, "Q", 1, 0, range(50)).score, whole.score)
+
+
+def test_a_head_without_queries_has_no_score_over_several_distances():
+    case = BY_NAME["llama"]
+    silent = case.tensors["L1.W_Q"].clone()
+    silent[2] = 0
+    pairs = layer_composition(case.with_tensors(**{"L1.W_Q": silent}).folded, "K", 1, 0, "rms")
+    assert pairs.score[2].isnan().all() and pairs.z[2].isnan().all()
+    assert pairs.score[[0, 1, 3]].isfinite().all()
+
+
+@pytest.mark.parametrize("delta", ["mean", [], [1, "x"], [math.nan], math.inf, "12"])
+def test_what_is_no_distance_is_refused(delta, unchecked):
+    with pytest.raises(NotApplicable, match="may be a number, several, or 'rms'"):
+        layer_composition(BY_NAME["llama"].folded, "K", 1, 0, delta)
+
+
+@pytest.mark.parametrize("held", [1, 1 << 22])
+@pytest.mark.parametrize("name", ["three_layers_rotary_rms", "query_norm_alone", "three_layers_alibi"])
+@pytest.mark.parametrize("delta", [None, 2, "rms"])
+def test_all_layers_at_once_are_the_layers_one_by_one(held, name, delta, monkeypatch):
+    monkeypatch.setattr("pathsum.circuits.composition.HELD", held)
+    folded = BY_NAME[name].folded
+    for kind in KINDS:
+        found = {(later, earlier): pairs for later, earlier, pairs in compositions(folded, kind, delta)}
+        assert sorted(found) == [(b, a) for b in range(folded.spec.n_layers) for a in range(b)]
+        for at, pairs in found.items():
+            alone = layer_composition(folded, kind, *at, delta)
+            assert (pairs is None) == (alone is None)
+            if alone is not None:
+                agree(pairs.score, alone.score)
+                agree(pairs.ceiling, alone.ceiling)
+                agree(pairs.z, alone.z, 1e-9)
 
 
 # ---- the erratum ----
@@ -172,6 +238,17 @@ def test_the_cyclic_score_is_the_papers_mistake_and_differs(kind):
             theirs = oracle.erratum_score(case.spec, case.arrays, kind, (0, s), (1, d))
             assert found[d, s].item() == pytest.approx(theirs, rel=1e-10)
     assert (found - layer_composition(case.folded, kind, 1, 0).score).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", ["Q", "K"])
+def test_the_cyclic_score_of_a_rotary_layer_is_of_one_distance(kind):
+    case = BY_NAME["llama"]
+    found = cyclic_score(case.folded, kind, 1, 0, 3)
+    for d, s in product(range(4), range(4)):
+        theirs = oracle.erratum_score(case.spec, case.arrays, kind, (0, s), (1, d), 3)
+        assert found[d, s].item() == pytest.approx(theirs, rel=1e-10)
+    with pytest.raises(NotApplicable, match="delta="):
+        cyclic_score(case.folded, kind, 1, 0)
 
 
 # ---- wrong formulas seen in the wild (framework §12) ----

@@ -6,18 +6,23 @@
 2. Both Gram matrices are symmetric and streamed in slabs of rows, so all pairs of two layers are one GEMM a slab.
 3. Against chance: mean and variance of `‖R W‖²` over random relative rotations are known exactly; z measures in them.
 4. Against the possible: `ceiling` is the largest score any relative rotation of the two could give.
+5. Rotary readers over several distances: the Gram matrices, each over its own norm, are averaged first. The mean is
+   a Gram matrix too, so the root mean square of score(Δ) has its exact z and ceiling, at the cost of one distance.
 
 Norms are of the product in its true order. A cyclic permutation inside the norm (the paper's erratum) changes them.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from pathsum.circuits.rotation import Rotation
 from pathsum.circuits.tables import layer_OV, layer_QK
 from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
@@ -27,6 +32,8 @@ from pathsum.weights.weights import Weights
 Kind = Literal["Q", "K", "V"]
 KINDS: tuple[Kind, ...] = ("Q", "K", "V")
 Delta = float | int | Sequence[float | int] | Literal["rms"] | None
+HELD = 1 << 22
+"""Numbers of one factor of a group of layers that `compositions` holds at once."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,15 @@ class Pairs:
     """1/√d_model: the root mean square over random relative rotations, whatever the spectra."""
     ceiling: Float[Tensor, "reader writer"]
     z: Float[Tensor, "reader writer"]
-    """(‖RW‖² − mean)/sd over Haar-random relative rotations of these very spectra; NaN where that sd is zero."""
+    """(‖RW‖² − mean)/sd over Haar-random relative rotations of these very spectra; NaN where that sd is zero.
+
+    Of a root mean square over Δ: one random rotation for all distances together, and likewise for the ceiling.
+    """
+
+    def part(self, readers: slice, writers: slice) -> "Pairs":
+        """Some of the readers with some of the writers."""
+        cut = (readers, writers)
+        return Pairs(self.score[cut], self.baseline, self.ceiling[cut], self.z[cut])
 
 
 def composition_pairs(readers: LowRank, writers: LowRank, slab: int = 64) -> Pairs:
@@ -80,37 +95,82 @@ def reader_matrices(weights: Weights, layer: int, kind: Kind, delta: float | int
     return QK.T if kind == "Q" else QK
 
 
+def layer_readers(weights: Weights, layer: int, kind: Kind, delta: Delta = None) -> LowRank | None:
+    """What composition needs of a layer's readers R, `[head, d_head, d_model]`: X with `XᵀX = RᵀR`, in float64.
+
+    Rotary Q and K over several Δ: `XᵀX = mean_Δ R(Δ)ᵀR(Δ) / ‖R(Δ)‖²`; without Δ they are undefined: None.
+    Raises `NotApplicable` for a `delta` that is no distance.
+    """
+    positions = weights.spec.layers[layer].positions
+    if kind == "V" or not isinstance(positions, Rotary):
+        return _root(reader_matrices(weights, layer, kind).to(torch.float64))
+    if delta is None:
+        return None
+    deltas = distances(delta, weights.spec.n_ctx)
+    if len(deltas) == 1:
+        return _root(reader_matrices(weights, layer, kind, deltas.item()).to(torch.float64))
+    heads = weights.attention(layer).heads
+    W_Q, W_K = (torch.stack(part).double() for part in ([h.W_Q for h in heads], [h.W_K for h in heads]))
+    # K: ‖W_Qᵀ R(Δ)ᵀ W_K …‖, Q: ‖W_Kᵀ R(−Δ)ᵀ W_Q …‖.
+    near, far, sign = (W_K, W_Q, 1) if kind == "K" else (W_Q, W_K, -1)
+    rotation = Rotation(positions, weights.spec.d_head)
+    gram = rotation.mean_conjugated(far @ far.mT, near @ near.mT, sign * deltas)
+    return LowRank(_square_root(gram), near)
+
+
+def distances(delta: Delta, n_ctx: int) -> Float[Tensor, " delta"]:
+    """The distances that `delta` stands for: itself, those given, or 0 … n_ctx − 1 for "rms"."""
+    if isinstance(delta, str) and delta == "rms":
+        return torch.arange(n_ctx, dtype=torch.float64)
+    several = [delta] if isinstance(delta, int | float) else delta
+    if not isinstance(several, Sequence) or isinstance(several, str) or not several:
+        raise NotApplicable(f"delta is {delta!r}; it may be a number, several, or 'rms'")
+    if wrong := [x for x in several if not isinstance(x, int | float) or not math.isfinite(x)]:
+        raise NotApplicable(f"delta holds {wrong[0]!r}, which is no distance; it may be a number, several, or 'rms'")
+    return torch.tensor([float(x) for x in several], dtype=torch.float64)
+
+
 def layer_composition(weights: Weights, kind: Kind, later: int, earlier: int, delta: Delta = None) -> Pairs | None:
     """Composition of every head of layer `later` with every head of layer `earlier` (folded weights).
 
-    Where W_QK depends on Δ (rotary), Q and K need `delta=` one distance, several, or "rms" (0 … n_ctx − 1): the root
-    mean square of score(Δ); then z is NaN for more than one. Without it they are undefined: None.
+    Where W_QK depends on Δ (rotary), Q and K need `delta=` one distance, several, or "rms" (0 … n_ctx − 1); for more
+    than one the score is √(mean of score(Δ)²). Without it they are undefined: None.
     """
-    if isinstance(delta, str) and delta != "rms":
-        raise NotApplicable(f"delta is {delta!r}; it may be a number, several, or 'rms'")
     if later <= earlier:
         raise NotApplicable(f"layer {later} does not read layer {earlier}: composition needs an earlier writer")
-    writers = layer_OV(weights, earlier)
-    rotary = kind != "V" and isinstance(weights.spec.layers[later].positions, Rotary)
-    if not rotary:
-        return composition_pairs(reader_matrices(weights, later, kind), writers)
-    if delta is None:
-        return None
-    deltas = range(weights.spec.n_ctx) if delta == "rms" else [delta] if isinstance(delta, int | float) else delta
-    each = [composition_pairs(reader_matrices(weights, later, kind, float(x)), writers) for x in deltas]
-    if len(each) == 1:
-        return each[0]
-    score = torch.stack([pairs.score.square() for pairs in each]).mean(0).sqrt()
-    ceiling = torch.stack([pairs.ceiling for pairs in each]).amax(0)
-    return Pairs(score, each[0].baseline, ceiling, torch.full_like(score, torch.nan))
+    readers = layer_readers(weights, later, kind, delta)
+    return None if readers is None else composition_pairs(readers, layer_OV(weights, earlier))
 
 
-def cyclic_score(weights: Weights, kind: Kind, later: int, earlier: int) -> Float[Tensor, "reader writer"]:
+def compositions(weights: Weights, kind: Kind, delta: Delta = None) -> Iterator[tuple[int, int, Pairs | None]]:
+    """`layer_composition` of all layers that can compose, as `(later, earlier, pairs)`, many in one product.
+
+    Layers are read and held in groups of at most `HELD` numbers a factor.
+    """
+    spec = weights.spec
+    size = max(1, HELD // (spec.n_heads * spec.d_head * spec.d_model))
+    groups = [range(spec.n_layers)[start : start + size] for start in range(0, spec.n_layers, size)]
+    for place, laters in enumerate(groups):
+        found = {later: layer_readers(weights, later, kind, delta) for later in laters}
+        known = {later: readers for later, readers in found.items() if readers is not None}
+        rows = {later: _heads_at(row, spec.n_heads) for row, later in enumerate(known)}
+        for earliers in groups[: place + 1]:
+            pairs = _group_pairs(list(known.values()), [layer_OV(weights, earlier) for earlier in earliers])
+            for later, (column, earlier) in product(laters, enumerate(earliers)):
+                if earlier < later:
+                    defined = pairs is not None and later in rows
+                    columns = _heads_at(column, spec.n_heads)
+                    yield later, earlier, pairs.part(rows[later], columns) if defined else None
+
+
+def cyclic_score(
+    weights: Weights, kind: Kind, later: int, earlier: int, delta: float | int | None = None
+) -> Float[Tensor, "reader writer"]:
     """The erratum: the reader's first factor moved to the back inside the norm, over the true denominators.
 
     K: `‖W_K^{h2} W_OV^{h1} W_Q^{h2}ᵀ‖`. Shown to see what the bug showed; it is not composition.
     """
-    readers, writers = reader_matrices(weights, later, kind), layer_OV(weights, earlier)
+    readers, writers = reader_matrices(weights, later, kind, delta), layer_OV(weights, earlier)
     readers, writers = readers.to(torch.float64), writers.to(torch.float64)
     moved = torch.einsum("aij,bjk,bkl,alm->abim", readers.right, writers.left, writers.right, readers.left)
     return moved.square().sum((-1, -2)).sqrt() / (readers.norm()[:, None] * writers.norm()[None, :])
@@ -130,15 +190,42 @@ def sampled_baseline(spec_d_model: int, d_head: int, samples: int = 64, seed: in
     return scores.mean().item(), (scores.std() / samples**0.5).item()
 
 
+def _group_pairs(readers: list[LowRank], writers: list[LowRank]) -> Pairs | None:
+    """All readers with all writers; None without readers."""
+    if not readers:
+        return None
+    joined = [
+        LowRank(torch.cat([m.left for m in part]), torch.cat([m.right for m in part])) for part in (readers, writers)
+    ]
+    return composition_pairs(*joined)
+
+
+def _heads_at(place: int, n_heads: int) -> slice:
+    """The heads of the layer at this place of a group."""
+    return slice(n_heads * place, n_heads * (place + 1))
+
+
+def _root(readers: LowRank) -> LowRank:
+    """The same Gram matrix `RᵀR` from a square left factor."""
+    return LowRank(_square_root(readers.left.mT @ readers.left), readers.right)
+
+
+def _square_root(gram: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
+    """X with `XᵀX` the given matrix, symmetric and positive but for rounding."""
+    values, vectors = torch.linalg.eigh(gram)
+    return values.clamp_min(0).sqrt()[..., None] * vectors.mT
+
+
 def _gram_products(readers: LowRank, writers: LowRank, slab: int) -> Float[Tensor, "reader writer"]:
-    """`⟨RᵀR, W Wᵀ⟩` for all pairs, slab by slab of the shared space."""
+    """`⟨RᵀR, W Wᵀ⟩` for all pairs, slab by slab of the shared space; both are symmetric, so half of each is enough."""
     R, L = readers.right.double(), writers.left.double()
     R_core = (readers.left.mT.double() @ readers.left.double()) @ R
     L_core = L @ (writers.right.double() @ writers.right.mT.double())
     total = torch.zeros(len(R), len(L), dtype=torch.float64)
     for start in range(0, R.shape[-1], slab):
         rows = slice(start, start + slab)
-        reader_gram = (R[:, :, rows].mT @ R_core).flatten(1)
-        writer_gram = (L_core[:, rows, :] @ L.mT).flatten(1)
-        total += reader_gram @ writer_gram.mT
+        reader_gram = R[:, :, rows].mT @ R_core[:, :, start:]
+        writer_gram = L_core[:, rows, :] @ L[:, start:, :].mT
+        writer_gram[:, :, slab:] *= 2  # what lies right of the diagonal's block stands for what lies below it, too
+        total += reader_gram.flatten(1) @ writer_gram.flatten(1).mT
     return total

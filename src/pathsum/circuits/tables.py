@@ -34,12 +34,12 @@ def ov_circuit(weights: Weights, layer: int) -> LowRank:
 
 def layer_OV(weights: Weights, layer: int) -> LowRank:
     """`W_OV = W_O W_V` of every head of a layer, `[head, d_model, d_model]`."""
-    return _stacked([head.OV for head in weights.block(layer).heads])
+    return _stacked([head.OV for head in weights.attention(layer).heads])
 
 
 def layer_QK(weights: Weights, layer: int, delta: float | int | None = None) -> LowRank:
     """`W_QK(Δ)` of every head of a layer, `[head, d_model, d_model]`."""
-    return _stacked([head.QK(delta) for head in weights.block(layer).heads])
+    return _stacked([head.QK(delta) for head in weights.attention(layer).heads])
 
 
 def _stacked(matrices: list[LowRank]) -> LowRank:
