@@ -72,15 +72,15 @@ def random_tensors(spec: Spec, seed: int, extras: frozenset[str]) -> dict[str, T
     """Normal matrices of about unit effect, gains around 1, biases around 0; `extras` names what is not always there.
 
     Extras: `attention_bias` (b_Q, b_K, b_V), `b_O`, `b_U`, `norm_bias`, `no_gain`, `mlp_bias`, `gate`, `post`,
-    `post_bias`, `qk_norm`, `sinks`.
+    `post_bias`, `qk_norm`, `qk_norm_bias`, `qk_norm_per_head`, `router_bias`, `sinks`.
     """
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int, size: float = 1.0) -> Tensor:
         return size * torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    def gain(width: int) -> Tensor:
-        return (0.5 + torch.rand(width, generator=generator, dtype=torch.float64)) * normal(width).sign()
+    def gain(*shape: int) -> Tensor:
+        return (0.5 + torch.rand(*shape, generator=generator, dtype=torch.float64)) * normal(*shape).sign()
 
     def norm(name: str, bias: bool) -> dict[str, Tensor]:
         if spec.norm == "none" or "no_gain" in extras:
@@ -89,6 +89,7 @@ def random_tensors(spec: Spec, seed: int, extras: frozenset[str]) -> dict[str, T
         return {**found, f"{name}.bias": normal(spec.d_model, size=0.5)} if bias else found
 
     d, h, kv, width = spec.d_model, spec.n_heads, spec.n_key_value_heads, spec.d_head
+    many = () if spec.n_experts is None else (spec.n_experts,)
     found = {"W_E": normal(d, spec.d_vocab), "W_U": normal(spec.d_vocab, d, size=d**-0.5)}
     if spec.learned_positions or any(isinstance(layer.positions, LearnedQK) for layer in spec.layers):
         found["W_pos"] = normal(d, spec.n_ctx)
@@ -98,27 +99,32 @@ def random_tensors(spec: Spec, seed: int, extras: frozenset[str]) -> dict[str, T
     for layer in range(spec.n_layers):
         part = {"W_Q": normal(h, width, d, size=1.2 * d**-0.5), "W_K": normal(kv, width, d, size=1.2 * d**-0.5)}
         part |= {"W_V": normal(kv, width, d, size=d**-0.5), "W_O": normal(h, d, width, size=(h * width) ** -0.5)}
-        part |= norm("attention_norm", "norm_bias" in extras)
+        part |= norm("attention_norm", "norm_bias" in extras) if spec.pre_norm else {}
         if "attention_bias" in extras:
             part |= {"b_Q": normal(h, width), "b_K": normal(kv, width), "b_V": normal(kv, width)}
         if "b_O" in extras:
             part["b_O"] = normal(d)
         if "post" in extras:
             part |= norm("post_attention_norm", "post_bias" in extras)
-        if "qk_norm" in extras:
-            part |= {"q_norm.gain": gain(width), "k_norm.gain": gain(width)}
+        for side, n in (("q", h), ("k", kv)):
+            shape = (n, width) if "qk_norm_per_head" in extras else (width,)
+            part |= {f"{side}_norm.gain": gain(*shape)} if "qk_norm" in extras else {}
+            part |= {f"{side}_norm.bias": normal(*shape, size=0.5)} if "qk_norm_bias" in extras else {}
         if "sinks" in extras:
             part["sinks"] = normal(h)
         if spec.d_mlp is not None:
-            part |= norm("mlp_norm", "norm_bias" in extras)
+            part |= norm("mlp_norm", "norm_bias" in extras) if spec.pre_norm else {}
             if "post" in extras:
                 part |= norm("post_mlp_norm", "post_bias" in extras)
-            part |= {"mlp.W_in": normal(spec.d_mlp, d, size=d**-0.5), "mlp.W_out": normal(d, spec.d_mlp, size=0.4)}
+            part["mlp.W_in"] = normal(*many, spec.d_mlp, d, size=d**-0.5)
+            part["mlp.W_out"] = normal(*many, d, spec.d_mlp, size=0.4)
             if "gate" in extras:
-                part["mlp.W_gate"] = normal(spec.d_mlp, d, size=d**-0.5)
+                part["mlp.W_gate"] = normal(*many, spec.d_mlp, d, size=d**-0.5)
             if "mlp_bias" in extras:
-                part |= {"mlp.b_in": normal(spec.d_mlp), "mlp.b_out": normal(d)}
-                part |= {"mlp.b_gate": normal(spec.d_mlp)} if "gate" in extras else {}
+                part |= {"mlp.b_in": normal(*many, spec.d_mlp), "mlp.b_out": normal(*many, d)}
+                part |= {"mlp.b_gate": normal(*many, spec.d_mlp)} if "gate" in extras else {}
+            part |= {} if spec.n_experts is None else {"mlp.W_router": normal(*many, d)}
+            part |= {"mlp.b_router": normal(*many)} if "router_bias" in extras else {}
         found |= {f"L{layer}.{name}": tensor for name, tensor in part.items()}
     return found
 
@@ -181,8 +187,26 @@ CASES = [
          score_cap=2.0, logit_cap=1.5, shape=(7, 4, 2, 4)),
     case("gemma3", Rotary(4, base=20), SCALED, extras="post qk_norm gate", norm="rms", norm_eps=0.1, d_mlp=9,
          activation="gelu_tanh", window=(2, None), shape=(7, 2, 1, 4)),
-    case("gpt_oss", HALVES, SCALED, extras="attention_bias b_O sinks gate mlp_bias", norm="rms", d_mlp=7,
-         activation="silu", window=(4, None), shape=(7, 4, 2, 4)),
+    case("gpt_oss", HALVES, SCALED, extras="attention_bias b_O sinks gate mlp_bias router_bias", norm="rms", d_mlp=7,
+         activation="silu_clamped", mlp_limit=0.8, n_experts=5, experts_per_token=3, window=(4, None),
+         shape=(7, 4, 2, 4)),
+    case("clamped_gate", None, extras="gate mlp_bias norm_bias", norm="layer", d_mlp=6, activation="silu_clamped",
+         mlp_limit=0.6),
+    case("mixtral", HALVES, HALVES, extras="gate", norm="rms", d_mlp=5, activation="silu", n_experts=5,
+         experts_per_token=2, window=(3,), shape=(7, 4, 2, 4)),
+    case("experts_without_gate", SLOPES[0], None, extras=f"post post_bias {EVERY_BIAS}", norm="layer", d_mlp=4,
+         n_experts=3, experts_per_token=2, parallel=True, learned_positions=True, shape=(7, 3, 1, 3)),
+    case("stablelm_qk", PARTIAL, PARTIAL, extras="qk_norm qk_norm_per_head attention_bias norm_bias gate", norm="layer",
+         qk_norm="layer", norm_eps=0.02, parallel=True, d_mlp=9, activation="silu", shape=(7, 4, 2, 5)),
+    case("phi_qk", PARTIAL, PARTIAL_PAIRS, extras=f"qk_norm qk_norm_bias {EVERY_BIAS}", norm="layer", qk_norm="layer",
+         norm_eps=0.1, parallel=True, d_mlp=9, activation="gelu_tanh", shape=(7, 4, 2, 5)),
+    case("olmo2", HALVES, SCALED, extras="post qk_norm qk_norm_per_head attention_bias gate", norm="rms", norm_eps=0.1,
+         pre_norm=False, qk_norm_across_heads=True, d_mlp=9, activation="silu", shape=(7, 4, 2, 4)),
+    case("post_norms_alone", None, PAIRS, extras="post post_bias b_O b_U mlp_bias", norm="layer", pre_norm=False,
+         d_mlp=5, activation="relu", shape=(7, 2, 2, 5)),
+    case("positions_and_norms_across_heads", Sinusoidal(0.6), LearnedQK(),
+         extras=f"qk_norm qk_norm_bias qk_norm_per_head sinks {EVERY_BIAS}", norm="layer", norm_eps=0.1,
+         qk_norm_across_heads=True, shape=(7, 4, 2, 3)),
     case("positions_after_norm", LearnedQK(), Sinusoidal(1.5), extras=EVERY_BIAS, norm="layer", d_mlp=5,
          activation="identity", shape=(7, 2, 2, 3)),
     case("positions_after_norm_and_qk_norm", Sinusoidal(0.8), LearnedQK(), extras=f"qk_norm {EVERY_BIAS}", norm="rms",

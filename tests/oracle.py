@@ -64,16 +64,25 @@ class Norm:
 
 
 def norm_named(spec, tensors: Tensors, name: str, width: int) -> Norm:
-    """The norm of this name. Norms after a part, and of queries and keys, exist where their gain does."""
+    """The norm of this name. Norms after a part exist where they have a vector, those before where `pre_norm` says."""
     gain, bias = tensors.get(f"{name}.gain"), tensors.get(f"{name}.bias")
     kind = spec.norm
-    if name.endswith(("q_norm", "k_norm")):
-        kind = "none" if gain is None else "rms"
-    if ".post_" in name and gain is None:
+    if ".post_" in name and gain is None and bias is None:
+        kind = "none"
+    if name.endswith((".attention_norm", ".mlp_norm")) and not spec.pre_norm:
         kind = "none"
     if kind == "none" or bias is None:
         bias = np.zeros(width)
     return Norm(kind, spec.norm_eps, gain, bias)
+
+
+def side_norm(spec, tensors: Tensors, layer: int, which: str, head: int) -> Norm:
+    """The norm of one head's queries ("Q") or keys ("K", by key/value head); there where it has a vector."""
+    name = f"L{layer}.{which.lower()}_norm"
+    gain, bias = tensors.get(f"{name}.gain"), tensors.get(f"{name}.bias")
+    kind = "none" if gain is None and bias is None else spec.qk_norm
+    gain, bias = (v[head] if v is not None and v.ndim == 2 else v for v in (gain, bias))
+    return Norm(kind, spec.norm_eps, gain, np.zeros(spec.d_head) if bias is None else bias)
 
 
 # ---- positions ----
@@ -175,6 +184,14 @@ def activation(name: str, x: float) -> float:
     raise KeyError(name)
 
 
+def gated(spec, gate: float, up: float) -> float:
+    """`φ(gate) up`; clamped, `(up + 1) gate σ(1.702 gate)` with the gate at most the limit, the other within ±limit."""
+    if spec.activation != "silu_clamped":
+        return activation(spec.activation, gate) * up
+    gate, up = min(gate, spec.mlp_limit), max(-spec.mlp_limit, min(up, spec.mlp_limit))
+    return (up + 1) * gate / (1 + math.exp(-1.702 * gate))
+
+
 def bias(tensors: Tensors, name: str, shape: tuple[int, ...]) -> Array:
     return tensors.get(name, np.zeros(shape))
 
@@ -212,14 +229,24 @@ def run(spec, tensors: Tensors, tokens) -> Recorded:
     return Recorded(tokens, residuals, layers, final, logits, np.vectorize(capped)(logits, spec.logit_cap))
 
 
-def projected(spec, tensors: Tensors, layer: int, read: Array, which: str, head: int) -> tuple[Array, Array]:
-    """Queries ("Q") or keys ("K") of one head as they enter its scores, and the 1/σ of their norm."""
-    W = tensors[f"L{layer}.W_{which}"][head]
+def before_norm(spec, tensors: Tensors, layer: int, x: Array, p: int, which: str, head: int) -> Array:
+    """One head's query ("Q") or key ("K") at position p: `W (x + p) + b`."""
     b = bias(tensors, f"L{layer}.b_{which}", (head + 1, spec.d_head))[head]
-    norm = norm_named(spec, tensors, f"L{layer}.{which.lower()}_norm", spec.d_head)
+    return tensors[f"L{layer}.W_{which}"][head] @ (x + position_vector(spec, tensors, layer, p)) + b
+
+
+def projected(spec, tensors: Tensors, layer: int, read: Array, which: str, head: int) -> tuple[Array, Array]:
+    """Queries ("Q") or keys ("K") of one head as they enter its scores, and the 1/σ of their norm.
+
+    σ is of the head's own vector, or of those of all heads (all key/value heads) put after one another.
+    """
+    norm = side_norm(spec, tensors, layer, which, head)
+    heads = range(len(tensors[f"L{layer}.W_{which}"])) if spec.qk_norm_across_heads else [head]
     vectors, scales = [], []
     for p, x in enumerate(read):
-        normed, scale = norm(W @ (x + position_vector(spec, tensors, layer, p)) + b)
+        measured = np.concatenate([before_norm(spec, tensors, layer, x, p, which, h) for h in heads])
+        scale = norm.scale(measured)
+        normed = norm.matrix @ before_norm(spec, tensors, layer, x, p, which, head) * scale + norm.bias
         vectors.append(rotation_at(spec, layer, p) @ normed)
         scales.append(scale)
     return np.array(vectors), np.array(scales)
@@ -272,19 +299,42 @@ def mlp(spec, tensors: Tensors, layer: int, x: Array) -> Array:
     """What the layer's MLP adds to the stream."""
     norm = norm_named(spec, tensors, f"L{layer}.mlp_norm", spec.d_model)
     post = norm_named(spec, tensors, f"L{layer}.post_mlp_norm", spec.d_model)
-    W_in, W_out = tensors[f"L{layer}.mlp.W_in"], tensors[f"L{layer}.mlp.W_out"]
-    b_in, b_out = bias(tensors, f"L{layer}.mlp.b_in", (spec.d_mlp,)), bias(tensors, f"L{layer}.mlp.b_out", spec.d_model)
     rows = []
     for row in x:
         read = norm(row)[0]
-        hidden = W_in @ read + b_in
-        if f"L{layer}.mlp.W_gate" in tensors:
-            gate = tensors[f"L{layer}.mlp.W_gate"] @ read + bias(tensors, f"L{layer}.mlp.b_gate", (spec.d_mlp,))
-            hidden = np.array([activation(spec.activation, g) for g in gate]) * hidden
+        if spec.n_experts is None:
+            out = one_mlp(spec, tensors, layer, read)
         else:
-            hidden = np.array([activation(spec.activation, h) for h in hidden])
-        rows.append(post(W_out @ hidden + b_out)[0])
+            out = np.zeros(spec.d_model)
+            for expert, share in routing(spec, tensors, layer, read).items():
+                out = out + share * one_mlp(spec, tensors, layer, read, expert)
+        rows.append(post(out)[0])
     return np.array(rows)
+
+
+def routing(spec, tensors: Tensors, layer: int, read: Array) -> dict[int, float]:
+    """The experts of largest score and their shares: `exp(score) / Σ exp(score)` over these alone."""
+    b = bias(tensors, f"L{layer}.mlp.b_router", (spec.n_experts,))
+    scores = [float(tensors[f"L{layer}.mlp.W_router"][e] @ read + b[e]) for e in range(spec.n_experts)]
+    chosen = sorted(range(spec.n_experts), key=lambda e: scores[e], reverse=True)[: spec.experts_per_token]
+    total = sum(math.exp(scores[e]) for e in chosen)
+    return {e: math.exp(scores[e]) / total for e in chosen}
+
+
+def one_mlp(spec, tensors: Tensors, layer: int, read: Array, expert: int | None = None) -> Array:
+    """The layer's MLP, or one of its experts, on what it reads."""
+
+    def part(name: str, *shape: int) -> Array:
+        found = tensors.get(f"L{layer}.mlp.{name}")
+        return np.zeros(shape) if found is None else found if expert is None else found[expert]
+
+    hidden = part("W_in") @ read + part("b_in", spec.d_mlp)
+    if f"L{layer}.mlp.W_gate" in tensors:
+        gate = part("W_gate") @ read + part("b_gate", spec.d_mlp)
+        hidden = np.array([gated(spec, g, u) for g, u in zip(gate, hidden, strict=True)])
+    else:
+        hidden = np.array([activation(spec.activation, h) for h in hidden])
+    return part("W_out") @ hidden + part("b_out", spec.d_model)
 
 
 # ---- dense matrices, norms folded by hand ----
@@ -299,22 +349,20 @@ def dense_OV(spec, tensors: Tensors, layer: int, head: int) -> Array:
 
 
 def query_matrix(spec, tensors: Tensors, layer: int, head: int) -> Array:
-    """`diag(γ_q) W_Q G`."""
-    return qk_gain(spec, tensors, layer, "Q") @ tensors[f"L{layer}.W_Q"][head] @ attention_gain(spec, tensors, layer)
+    """`G_q W_Q G`."""
+    gain = side_norm(spec, tensors, layer, "Q", head).matrix
+    return gain @ tensors[f"L{layer}.W_Q"][head] @ attention_gain(spec, tensors, layer)
 
 
 def key_matrix(spec, tensors: Tensors, layer: int, head: int) -> Array:
-    """`diag(γ_k) W_K G` of the key/value head that `head` uses."""
-    W_K = tensors[f"L{layer}.W_K"][key_value_head(spec, head)]
-    return qk_gain(spec, tensors, layer, "K") @ W_K @ attention_gain(spec, tensors, layer)
+    """`G_k W_K G` of the key/value head that `head` uses."""
+    kv = key_value_head(spec, head)
+    gain = side_norm(spec, tensors, layer, "K", kv).matrix
+    return gain @ tensors[f"L{layer}.W_K"][kv] @ attention_gain(spec, tensors, layer)
 
 
 def attention_gain(spec, tensors: Tensors, layer: int) -> Array:
     return norm_named(spec, tensors, f"L{layer}.attention_norm", spec.d_model).matrix
-
-
-def qk_gain(spec, tensors: Tensors, layer: int, which: str) -> Array:
-    return norm_named(spec, tensors, f"L{layer}.{which.lower()}_norm", spec.d_head).matrix
 
 
 def delta_rotation(spec, layer: int, delta: float) -> Array:
@@ -512,16 +560,14 @@ def linear_side(spec, tensors: Tensors, record: Recorded, layer: int, head: int,
 
 
 def constant_side(spec, tensors: Tensors, record: Recorded, layer: int, head: int, which: str) -> Array:
-    """The part of the queries or keys that does not read the stream: `W (β + p) + b`, its norm's gain and scale."""
+    """The part of the queries or keys that does not read the stream: `G S (W (β + p) + b) + β'` of their norm."""
     frozen, h = record.layers[layer], head if which == "Q" else key_value_head(spec, head)
     scale = (frozen.query_scale if which == "Q" else frozen.key_scale)[h]
     beta = norm_named(spec, tensors, f"L{layer}.attention_norm", spec.d_model).bias
-    b = bias(tensors, f"L{layer}.b_{which}", (h + 1, spec.d_head))[h]
-    gain = qk_gain(spec, tensors, layer, which)
-    rows = []
+    norm, rows = side_norm(spec, tensors, layer, which, h), []
     for p in range(len(record.tokens)):
-        raw = tensors[f"L{layer}.W_{which}"][h] @ (beta + position_vector(spec, tensors, layer, p)) + b
-        rows.append(rotation_at(spec, layer, p) @ gain @ raw * scale[p])
+        raw = before_norm(spec, tensors, layer, beta, p, which, h)
+        rows.append(rotation_at(spec, layer, p) @ (norm.matrix @ raw * scale[p] + norm.bias))
     return np.array(rows)
 
 

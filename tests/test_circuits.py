@@ -91,7 +91,11 @@ def test_centring_takes_out_what_the_softmax_ignores():
     agree(centred_ov(ov_circuit(case.folded, 1)[0]).dense(), circuit - circuit.mean(0, keepdim=True))
 
 
-@pytest.mark.parametrize("name", ["two_layers_sinusoidal", "positions_after_norm_and_qk_norm", "three_layers_alibi"])
+@pytest.mark.parametrize(
+    "name",
+    ["two_layers_sinusoidal", "positions_after_norm_and_qk_norm", "positions_and_norms_across_heads",
+     "three_layers_alibi"],
+)  # fmt: skip
 def test_positional_scores_are_the_position_part_of_the_scores(name):
     case = BY_NAME[name]
     n = 5
@@ -105,7 +109,8 @@ def test_positional_scores_are_the_position_part_of_the_scores(name):
             p = np.array([oracle.position_vector(case.spec, case.arrays, layer, i) for i in range(n)])
             sides = []
             for which, index in (("Q", head), ("K", kv)):
-                W = oracle.qk_gain(case.spec, case.arrays, layer, which) @ case.arrays[f"L{layer}.W_{which}"][index]
+                norm = oracle.side_norm(case.spec, case.arrays, layer, which, index)
+                W = norm.matrix @ case.arrays[f"L{layer}.W_{which}"][index]
                 sides.append(p @ W.T)
             if case.folded.block(layer).b_Q is not None:
                 sides[0] = sides[0] + case.folded.block(layer).b_Q[head].numpy()

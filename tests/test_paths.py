@@ -8,6 +8,7 @@ from cases import BY_NAME, CASES, agree
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.logits import expand, relative_error
 from pathsum.paths.paths import Path, chains, path_counts
+from pathsum.paths.scores import head_scores
 from pathsum.runs.graded import frozen_run, graded_streams
 from pathsum.runs.run import Run, run_weights
 from pathsum.weights.model import Model
@@ -63,7 +64,7 @@ def test_paths_by_last_head_sum_to_the_logits_and_are_the_terms_that_end_there(c
         agree(part, total[label], 1e-11)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "three_layers_rotary_rms", "gemma2", "post_layer_norm", "gptj"])
+@pytest.mark.parametrize("name", ["gpt2", "three_layers_rotary_rms", "gemma2", "post_layer_norm", "gptj", "olmo2"])
 def test_one_path_is_its_pattern_applied_to_its_matrix(name):
     """`(S_f A … A S) ⊗ (W_U W_OV … W_OV W_E)` on one-hot tokens, and on the source's vectors elsewhere."""
     case = BY_NAME[name]
@@ -126,6 +127,19 @@ def test_the_final_norms_scale_at_every_layer_does_not_sum_to_the_logits():
 def test_expansion_of_float32_is_exact_to_float32():
     case = BY_NAME["llama"]
     assert expand(recorded(case, case.weights.to(torch.float32).load())).check() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@EVERY_CASE
+def test_a_run_in_halves_is_expanded_in_float32(case, dtype):
+    """Its weights are folded in float32 at least; what is left over is the rounding of the run itself."""
+    expansion = expand(recorded(case, case.weights.to(dtype).load()))
+    split = expansion.by_order()
+    assert split.logits.dtype == split.target.dtype == torch.float32
+    assert expansion.run.logits.dtype == torch.float32
+    assert split.check() < 0.05 and expansion.by_last_head().check() < 0.05
+    if case.spec.n_layers:
+        assert head_scores(expansion, f"L{case.spec.n_layers - 1}H0").by_order().check() < 0.05
 
 
 def test_too_many_paths_are_refused_with_the_bound_to_pass():

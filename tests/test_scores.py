@@ -39,7 +39,11 @@ def test_scores_by_order_are_the_oracles(case):
         agree(split.scores[:orders, orders:].sum(1), theirs[:orders, orders], 1e-11)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "three_layers_rotary_rms", "positions_after_norm_and_qk_norm", "gemma3"])
+@pytest.mark.parametrize(
+    "name",
+    ["gpt2", "three_layers_rotary_rms", "positions_after_norm_and_qk_norm", "gemma3", "stablelm_qk", "phi_qk", "olmo2",
+     "positions_and_norms_across_heads"],
+)  # fmt: skip
 def test_listed_pairs_of_paths_are_the_oracles(name):
     case = BY_NAME[name]
     layer, index = case.spec.n_layers - 1, case.spec.n_heads - 1

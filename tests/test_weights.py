@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,17 +12,20 @@ import torch
 from torch import Tensor
 
 import oracle
+import pathsum
 from cases import BY_NAME, CASES, Case, agree
 from pathsum.errors import CheckpointError, MissingTensor, NotApplicable
 from pathsum.runs.forward import Pass, forward, logits
-from pathsum.weights.blocks import Block
+from pathsum.weights.blocks import Block, Experts, map_tensors
+from pathsum.weights.norms import Norm
 from pathsum.weights.positions import Alibi, Rotary
 from pathsum.weights.spec import Spec
-from pathsum.weights.weights import Ends, Weights, head_index, required_shapes, shapes
+from pathsum.weights.weights import Ends, Weights, expected_shape, head_index, required_shapes
 
+VECTORS = ("gain", "bias")
 WITH_LAYERS = [case for case in CASES if case.spec.n_layers]
-POST = [case for case in CASES if "L0.post_attention_norm.gain" in case.tensors]
 QUERY_NORM = [case for case in CASES if "L0.q_norm.gain" in case.tensors]
+POST = [case for case in CASES if "L0.post_attention_norm.gain" in case.tensors and case not in QUERY_NORM]
 
 
 def output(weights: Weights, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -38,6 +44,13 @@ def same_function(a: Weights, b: Weights, tokens: Tensor, tolerance: float = 1e-
     agree(logits_a, logits_b, tolerance)
     for one, other in zip(patterns_a, patterns_b, strict=True):
         agree(one, other, tolerance)
+
+
+def all_tensors(part: Any) -> dict[str, Tensor]:
+    """Every tensor anywhere inside a part, in any order of nesting."""
+    found: dict[str, Tensor] = {}
+    map_tensors(part, lambda tensor: found.setdefault(str(len(found)), tensor))
+    return found
 
 
 # ---- folding ----
@@ -62,10 +75,11 @@ def test_folding_leaves_no_gain_anywhere_and_no_bias_before_a_matrix_that_reads(
 def test_what_reads_a_folded_layer_norm_does_not_see_the_mean(case):
     ones = torch.ones(case.spec.d_model, dtype=torch.float64)
     readers = [case.folded.W_U]
-    for block in case.folded.blocks:
+    for block in case.folded.blocks if case.spec.pre_norm else []:
         readers += [block.W_Q, block.W_K, block.W_V]
         if block.mlp is not None:
             readers += [W for W in (block.mlp.W_in, block.mlp.W_gate) if W is not None]
+            readers += [block.mlp.W_router] if isinstance(block.mlp, Experts) else []
     for W in readers:
         assert (W @ ones).abs().max() < 1e-14
 
@@ -96,10 +110,25 @@ def test_circuits_of_folded_heads_have_gain_and_centring_of_every_norm_beside_th
             agree(head.QK(delta=3).dense(), oracle.dense_QK(*at, 3))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_halves_are_folded_in_float32(case, dtype):
+    """Folded in their own dtype, gains and centring would be rounded into the matrices once more."""
+    narrow = case.weights.to(dtype)
+    mine, theirs = narrow.fold(), narrow.to(torch.float32).fold()
+    pairs = [(mine.ends, theirs.ends), *zip(mine.blocks, theirs.blocks, strict=True)]
+    pairs += [(mine.attention(layer), theirs.attention(layer)) for layer in range(case.spec.n_layers)]
+    for one, other in pairs:
+        one, other = all_tensors(one), all_tensors(other)
+        assert one.keys() == other.keys() != set()
+        assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
+        assert {tensor.dtype for tensor in one.values()} == {torch.float32}
+
+
 @pytest.mark.parametrize("case", POST + QUERY_NORM, ids=repr)
 def test_a_zero_gain_after_a_part_cannot_be_folded_and_says_so(case):
     name = "L1.k_norm.gain" if case in QUERY_NORM else "L1.post_attention_norm.gain"
-    dead = case.with_tensors(**{name: case.tensors[name] * torch.arange(len(case.tensors[name]))})
+    dead = case.with_tensors(**{name: case.tensors[name] * torch.arange(case.tensors[name].shape[-1])})
     with pytest.raises(NotApplicable, match="gain has a zero in it"):
         dead.weights.fold().block(1)
 
@@ -123,7 +152,8 @@ def test_tensors_are_those_the_weights_were_made_from(case):
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_a_missing_tensor_is_named_with_the_shape_it_should_have(case):
-    matrices = {name for name in case.tensors if ".W_" in f".{name}" and not name.endswith("W_gate")}
+    optional = () if case.spec.activation == "silu_clamped" else ("W_gate",)
+    matrices = {name for name in case.tensors if ".W_" in f".{name}" and not name.endswith(optional)}
     assert required_shapes(case.spec).keys() == matrices
     for name, shape in required_shapes(case.spec).items():
         with pytest.raises(MissingTensor) as caught:
@@ -135,7 +165,7 @@ def test_a_missing_tensor_is_named_with_the_shape_it_should_have(case):
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(case, unchecked):
     for name, tensor in case.tensors.items():
-        assert shapes(case.spec)[name] == tuple(tensor.shape)
+        assert expected_shape(case.spec, name, tensor.dim()) == tuple(tensor.shape)
         wrong = torch.cat([tensor, tensor[:1]])
         with pytest.raises(MissingTensor) as caught:
             case.with_tensors(**{name: wrong}).weights.load()
@@ -162,6 +192,39 @@ def test_a_tensor_without_a_place_in_the_model_is_refused_by_name(name, shape):
         BY_NAME["one_layer"].with_tensors(**{name: torch.ones(shape).double()}).weights.load()
 
 
+@pytest.mark.parametrize(
+    "name, facts, tensor",
+    [
+        ("olmo2", {}, "L0.attention_norm.gain"),
+        ("olmo2", {}, "L1.mlp_norm.bias"),
+        ("gpt2", {"qk_norm": "none"}, "L0.q_norm.bias"),
+        ("gpt2", {"qk_norm": "none"}, "L1.k_norm.gain"),
+        ("one_layer", {}, "L0.post_attention_norm.gain"),
+    ],
+    ids=str,
+)
+def test_the_vectors_of_a_norm_that_the_config_rules_out_are_refused(name, facts, tensor):
+    """Given and not applied, they would leave another model than the one that was trained."""
+    case = BY_NAME[name].with_tensors(**{tensor: torch.ones(1)})
+    with pytest.raises(CheckpointError, match=f"{tensor} has no place in the model"):
+        Weights.from_tensors(dataclasses.replace(case.spec, **facts), case.tensors)
+
+
+def test_without_an_mlp_no_tensor_of_one_is_asked_for():
+    clamped = dataclasses.replace(BY_NAME["one_layer"].spec, activation="silu_clamped", mlp_limit=1)
+    assert required_shapes(clamped) == required_shapes(BY_NAME["one_layer"].spec)
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_a_saved_model_is_opened_as_it_was(case, tmp_path):
+    pathsum.save(tmp_path / "model", case.weights)
+    weights = pathsum.open(tmp_path / "model").weights
+    assert weights.spec == case.spec
+    found = weights.tensors()
+    assert found.keys() == case.tensors.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in case.tensors.items())
+
+
 def test_layers_are_read_only_when_asked_for():
     case = BY_NAME["llama"]
     partial = {name: tensor for name, tensor in case.tensors.items() if not name.startswith("L0.")}
@@ -180,10 +243,52 @@ def test_to_changes_the_dtype_of_every_tensor_raw_or_folded(case):
         agree(output(narrow, case.tokens)[0], output(weights, case.tokens)[0], 2e-4)
 
 
+@pytest.mark.parametrize("read", ["block", "attention"])
 @pytest.mark.parametrize("layer", [-1, 2])
-def test_a_layer_the_model_does_not_have_is_refused(layer):
+def test_a_layer_the_model_does_not_have_is_refused(layer, read):
     with pytest.raises(NotApplicable, match=f"2 layers .0-based., no layer {layer}"):
-        BY_NAME["llama"].weights.block(layer)
+        getattr(BY_NAME["llama"].weights, read)(layer)
+
+
+class Recorder(Mapping[str, Tensor]):
+    """Tensors, and the names that were read, in order."""
+
+    def __init__(self, tensors: dict[str, Tensor]) -> None:
+        self.tensors = tensors
+        self.names: list[str] = []
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.names.append(name)
+        return self.tensors[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda w: w, Weights.fold, lambda w: w.to(torch.float32)], ids=["raw", "fold", "to"]
+)
+@pytest.mark.parametrize("case", WITH_LAYERS, ids=repr)
+def test_attention_is_read_without_a_tensor_of_the_mlp_or_of_another_layer(case, change, unchecked):
+    last = case.spec.n_layers - 1
+    tensors = Recorder(case.tensors)
+    weights = change(Weights.from_tensors(case.spec, tensors))
+    own = sorted(name for name in case.tensors if name.startswith(f"L{last}.") and ".mlp." not in name)
+    assert tensors.names == []
+    found = weights.attention(last)
+    assert sorted(tensors.names) == own
+    weights.head(f"L{last}H0")
+    assert sorted(tensors.names) == sorted(own + own)
+    whole = all_tensors(dataclasses.replace(weights.block(last), mlp=None))
+    assert len(tensors.names) == 2 * len(own) + sum(name.startswith(f"L{last}.") for name in case.tensors)
+    assert found.mlp is None and weights.load().attention(last).mlp is None
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in all_tensors(found).items())
 
 
 # ---- heads ----
@@ -239,7 +344,7 @@ def test_concatenate_and_project_is_the_sum_of_heads(case):
 @pytest.mark.parametrize("case", WITH_LAYERS, ids=repr)
 def test_scores_are_the_bilinear_form_of_W_QK_at_each_distance(case):
     """`score[i, j] = scale · x_iᵀ W_QK(i − j) x_j`, where nothing but the residual stream enters queries and keys."""
-    dropped = ("b_Q", "b_K", "attention_norm.bias", "q_norm.gain", "k_norm.gain")
+    dropped = ("b_Q", "b_K", "attention_norm.bias", "q_norm.gain", "k_norm.gain", "q_norm.bias", "k_norm.bias")
     bare = case.with_tensors(**{f"L{i}.{name}": None for i in range(case.spec.n_layers) for name in dropped})
     if not isinstance(case.spec.layers[-1].positions, Rotary):
         learned = bare.spec.learned_positions
@@ -278,7 +383,7 @@ def test_rotations_combine_by_distance(name):
 # ---- symmetries ----
 
 
-def changed(weights: Weights, end: dict[str, Tensor | None], blocks: list[dict[str, Tensor | None]]) -> Weights:
+def changed(weights: Weights, end: dict[str, Tensor | None], blocks: list[dict]) -> Weights:
     """Weights with fields of the ends and of the blocks replaced."""
     ends = dataclasses.replace(weights.ends, **end)
     found = [dataclasses.replace(b, **fields) for b, fields in zip(weights.blocks, blocks, strict=True)]
@@ -294,12 +399,16 @@ def query_key_gauge(block: Block, d_head: int) -> Tensor:
     """A matrix per key/value head that scores do not see when it meets its inverse transpose.
 
     Any invertible one; with rotary, what commutes with every R(n): a rotation and a stretch of each pair; with query
-    and key norms, signs (an orthogonal matrix would still turn the norm's gain); with both, one sign a pair.
+    and key norms, permutations and signs, gains and biases along (an orthogonal matrix would still turn the gain); with
+    both, one sign a pair; where the norms centre, one sign a head.
     """
     n_kv, positions = block.W_K.shape[0], block.attention.positions
+    if block.q_norm.kind == "layer" and isinstance(positions, Rotary):
+        return signs(n_kv, 1)[..., None] * torch.eye(d_head, dtype=torch.float64)
     if not isinstance(positions, Rotary):
         if block.q_norm.kind != "none":
-            return torch.diag_embed(torch.randn(n_kv, d_head, dtype=torch.float64).sign())
+            orders = torch.stack([torch.eye(d_head)[torch.randperm(d_head)] for _ in range(n_kv)]).double()
+            return signs(n_kv, 1 if block.q_norm.kind == "layer" else d_head)[..., None] * orders
         return torch.randn(n_kv, d_head, d_head, dtype=torch.float64)
     M, half = torch.randn(n_kv, d_head, d_head, dtype=torch.float64), positions.d_rotary // 2
     M[:, : positions.d_rotary] = M[:, :, : positions.d_rotary] = 0
@@ -314,8 +423,19 @@ def query_key_gauge(block: Block, d_head: int) -> Tensor:
     return M
 
 
-def gauge_changed(block: Block, d_head: int) -> dict[str, Tensor | None]:
-    """`W_Q → M W_Q`, `W_K → M⁻ᵀ W_K`, `W_V → N W_V`, `W_O → W_O N⁻¹`, biases along."""
+def signs(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64).sign()
+
+
+def norm_along(norm: Norm, M: Tensor) -> Norm:
+    """The norm of every head's queries or keys, in the basis that its signed permutation makes."""
+    return dataclasses.replace(
+        norm, gain=spread(M.abs(), norm.gain), undo=spread(M.abs(), norm.undo), bias=spread(M, norm.bias)
+    )
+
+
+def gauge_changed(block: Block, d_head: int) -> dict[str, Tensor | Norm | None]:
+    """`W_Q → M W_Q`, `W_K → M⁻ᵀ W_K`, `W_V → N W_V`, `W_O → W_O N⁻¹`, biases and norms along."""
     M = query_key_gauge(block, d_head)
     N = torch.randn(block.W_V.shape[0], d_head, d_head, dtype=torch.float64)
     inverse, each = torch.linalg.inv(M).mT, M.repeat_interleave(block.group, 0)
@@ -325,6 +445,7 @@ def gauge_changed(block: Block, d_head: int) -> dict[str, Tensor | None]:
         "b_K": spread(inverse, block.b_K), "W_V": N @ block.W_V, "b_V": spread(N, block.b_V), "W_O": block.W_O @ back,
         "W_QP": None if block.W_QP is None else each @ block.W_QP,
         "W_KP": None if block.W_KP is None else inverse @ block.W_KP,
+        "q_norm": norm_along(block.q_norm, each), "k_norm": norm_along(block.k_norm, inverse),
     }  # fmt: skip
 
 
@@ -364,7 +485,7 @@ def in_another_basis(weights: Weights, M: Tensor) -> Weights:
 
 def _block_in_another_basis(block: Block, M: Tensor, back: Tensor) -> dict:
     post, mlp, post_mlp = block.post_attention_norm, block.mlp, block.post_mlp_norm
-    turn = lambda vector: None if vector is None else M @ vector
+    turn = lambda vector: None if vector is None else vector @ M.T
     fields = {
         "W_Q": block.W_Q @ back, "W_K": block.W_K @ back, "W_V": block.W_V @ back, "W_O": M @ block.W_O,
         "b_O": turn(block.b_O), "post_attention_norm": dataclasses.replace(post, bias=turn(post.bias)),
@@ -374,8 +495,9 @@ def _block_in_another_basis(block: Block, M: Tensor, back: Tensor) -> dict:
     if mlp is None:
         return fields
     gate = None if mlp.W_gate is None else mlp.W_gate @ back
+    router = {"W_router": mlp.W_router @ back} if isinstance(mlp, Experts) else {}
     mlp = dataclasses.replace(
-        mlp, W_in=mlp.W_in @ back, W_gate=gate, W_out=M @ mlp.W_out, b_out=turn(mlp.b_out)
+        mlp, W_in=mlp.W_in @ back, W_gate=gate, W_out=M @ mlp.W_out, b_out=turn(mlp.b_out), **router
     )  # fmt: skip
     return {**fields, "mlp": mlp, "post_mlp_norm": dataclasses.replace(post_mlp, bias=turn(post_mlp.bias))}
 
@@ -416,11 +538,15 @@ def head_permutation(spec: Spec) -> tuple[Tensor, Tensor]:
 
 
 def with_heads_permuted(case: Case, heads: Tensor, kv: Tensor) -> Case:
-    of_query_heads, of_key_value_heads = {"W_Q", "b_Q", "W_O", "sinks"}, {"W_K", "b_K", "W_V", "b_V"}
-    moved = {}
+    """Every tensor that has heads, or key/value heads, in their new order."""
+    orders = dict.fromkeys(("W_Q", "b_Q", "W_O", "sinks"), heads)
+    orders |= dict.fromkeys(("W_K", "b_K", "W_V", "b_V"), kv)
+    orders |= {f"{side}_norm.{vector}": order for side, order in (("q", heads), ("k", kv)) for vector in VECTORS}
+    moved = dict(case.tensors)
     for name, tensor in case.tensors.items():
-        last = name.removeprefix(name.split(".")[0] + ".")
-        moved[name] = tensor[heads] if last in of_query_heads else tensor[kv] if last in of_key_value_heads else tensor
+        order = orders.get(name.split(".", 1)[-1])
+        if order is not None and not ("_norm." in name and tensor.dim() == 1):
+            moved[name] = tensor[order]
     layers = []
     for layer in case.spec.layers:
         if isinstance(layer.positions, Alibi):
@@ -455,10 +581,28 @@ def test_permuting_the_vocabulary_permutes_the_logits(case):
 def test_permuting_neurons_changes_nothing(case):
     order, moved = torch.randperm(case.spec.d_mlp), {}
     for name, tensor in case.tensors.items():
-        if name.split(".mlp.")[-1] in ("W_in", "b_in", "W_gate", "b_gate"):
-            moved[name] = tensor[order]
-        if name.endswith("mlp.W_out"):
-            moved[name] = tensor[:, order]
+        if name.split(".mlp.")[-1] in ("W_in", "W_gate"):
+            moved[name] = tensor[..., order, :]
+        if name.split(".mlp.")[-1] in ("b_in", "b_gate", "W_out"):
+            moved[name] = tensor[..., order]
+    same_function(case.with_tensors(**moved).weights, case.weights, case.tokens)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.spec.n_experts], ids=repr)
+def test_experts_that_are_all_alike_are_one_mlp(case):
+    """Their shares sum to one, whichever are chosen."""
+    stacked = {name for name in case.tensors if ".mlp." in name and "router" not in name}
+    alike = case.with_tensors(**{name: case.tensors[name][:1].expand_as(case.tensors[name]) for name in stacked})
+    routers = {name: None for name in case.tensors if "_router" in name}
+    dense = case.with_tensors(**{name: case.tensors[name][0] for name in stacked}, **routers)
+    spec = dataclasses.replace(case.spec, n_experts=None, experts_per_token=None)
+    same_function(alike.weights, dataclasses.replace(dense, spec=spec).weights, case.tokens)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.spec.n_experts], ids=repr)
+def test_permuting_experts_changes_nothing(case):
+    order = torch.randperm(case.spec.n_experts)
+    moved = {name: tensor[order] for name, tensor in case.tensors.items() if ".mlp." in name}
     same_function(case.with_tensors(**moved).weights, case.weights, case.tokens)
 
 
@@ -508,6 +652,35 @@ def test_positions_a_config_cannot_mean_are_refused(wrong):
 def test_a_config_that_contradicts_itself_is_refused(change, message, unchecked):
     with pytest.raises(CheckpointError, match=message):
         Spec.from_dict({**BY_NAME["llama"].spec.to_dict(), **change})
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"n_experts": None}, "n_experts and experts_per_token go together"),
+        ({"experts_per_token": None}, "n_experts and experts_per_token go together"),
+        ({"n_experts": 0}, "n_experts is 0, must be a whole number, at least 1"),
+        ({"n_experts": 2.0}, r"n_experts is 2\.0, must be a whole number"),
+        ({"experts_per_token": 0}, "experts_per_token is 0, must be a whole number, at least 1"),
+        ({"experts_per_token": True}, "experts_per_token is True, must be a whole number"),
+        ({"experts_per_token": 6}, "6 of 5 experts with d_mlp 7 is no MLP"),
+        ({"d_mlp": None}, "3 of 5 experts with d_mlp None is no MLP"),
+        ({"mlp_limit": None}, "mlp_limit goes with the activation silu_clamped, and only with it"),
+        ({"activation": "silu"}, "mlp_limit goes with the activation silu_clamped, and only with it"),
+        ({"mlp_limit": 0}, "mlp_limit is 0, must be a finite number above 0"),
+        ({"mlp_limit": math.inf}, "mlp_limit is inf, must be a finite number"),
+        ({"mlp_limit": "7"}, "mlp_limit is '7', must be a finite number"),
+        ({"qk_norm": "batch"}, "qk_norm 'batch' is not one of none, layer, rms"),
+        ({"qk_norm": "layer", "qk_norm_across_heads": True}, "qk_norm_across_heads goes with the qk_norm rms"),
+        ({"qk_norm_across_heads": 1}, "qk_norm_across_heads is 1, must be true or false"),
+        ({"pre_norm": None}, "pre_norm is None, must be true or false"),
+        ({"prepend_bos": "yes"}, "prepend_bos is 'yes', must be true or false"),
+    ],
+    ids=str,
+)
+def test_experts_and_norms_that_a_config_cannot_mean_are_refused(change, message, unchecked):
+    with pytest.raises(CheckpointError, match=f"^config: {message}"):
+        Spec.from_dict({**BY_NAME["gpt_oss"].spec.to_dict(), **change})
 
 
 def test_the_ends_of_a_zero_layer_model_are_the_whole_of_it():

@@ -9,7 +9,7 @@ Equal to the paper's n+1-pass procedure, at the cost of one pass per kept order 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from torch import Tensor
 from pathsum.runs.forward import FrozenLayer, embed
 from pathsum.runs.linear import bias_source, heads_output
 from pathsum.runs.run import Run
-from pathsum.weights.blocks import Block
+from pathsum.weights.blocks import Block, map_tensors
 from pathsum.weights.weights import Ends, Weights
 
 
@@ -47,9 +47,11 @@ class FrozenRun:
 
 
 def frozen_run(run: Run) -> FrozenRun:
-    """Fold the run's weights; exact, so the recorded patterns and scales stay true."""
+    """Fold the run's weights; exact, so the recorded patterns and scales stay true, in the folded weights' dtype."""
     weights = run.weights.fold().load()
-    return FrozenRun(run, weights, weights.ends, tuple(weights.blocks))
+    wide = lambda tensor: tensor.to(weights.W_E.dtype)
+    parts = {name: map_tensors(getattr(run, name), wide) for name in ("logits", "frozen", "uncapped_logits")}
+    return FrozenRun(replace(run, **parts), weights, weights.ends, tuple(weights.blocks))
 
 
 @torch.no_grad()

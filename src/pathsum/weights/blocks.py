@@ -224,6 +224,8 @@ def map_tensors(part: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same nested dataclass with every tensor changed."""
     if isinstance(part, Tensor):
         return change(part)
+    if isinstance(part, tuple):
+        return tuple(map_tensors(value, change) for value in part)
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         fields = {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}
         return replace(part, **{name: map_tensors(value, change) for name, value in fields.items()})
