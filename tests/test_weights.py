@@ -140,6 +140,20 @@ def test_weights_are_raw_until_fold_is_asked_for():
     assert case.weights.block(1).attention_norm.gain is case.tensors["L1.attention_norm.gain"]
 
 
+@pytest.mark.parametrize("form", ["weights", "folded"])
+@pytest.mark.parametrize("case", QUERY_NORM, ids=repr)
+def test_the_norm_of_one_head_is_the_norm_of_all_heads_at_that_head(case, form):
+    for block in getattr(case, form).blocks:
+        for norm, n in ((block.q_norm, block.n_heads), (block.k_norm, block.W_K.shape[0])):
+            x = torch.randn(2, n, 5, case.spec.d_head, dtype=torch.float64)
+            scale = norm.scale(x)
+            for head in range(n):
+                own = norm.of(head)
+                agree(own.apply(x[:, head], scale[:, head]), norm.apply(x, scale)[:, head])
+                if not norm.across:
+                    agree(own.scale(x[:, head]), scale[:, head])
+
+
 # ---- a model from tensors ----
 
 
