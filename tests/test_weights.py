@@ -154,6 +154,13 @@ def test_the_norm_of_one_head_is_the_norm_of_all_heads_at_that_head(case, form):
                     agree(own.scale(x[:, head]), scale[:, head])
 
 
+def test_one_vector_for_all_heads_may_stand_beside_one_a_head():
+    shared = {"L0.q_norm.bias": torch.randn(5).double(), "L0.k_norm.gain": torch.rand(5).double() + 1}
+    case = BY_NAME["stablelm_qk"].with_tensors(**shared)
+    for weights in (case.weights, case.folded):
+        agree(run(weights, case.tokens).residual, case.recorded.residuals[-1])
+
+
 # ---- a model from tensors ----
 
 

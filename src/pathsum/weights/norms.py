@@ -27,9 +27,9 @@ class Norm:
 
     kind: NormKind = "none"
     eps: float | int = 1e-5
-    gain: Float[Tensor, "*head width"] | None = None
-    bias: Float[Tensor, "*head width"] | None = None
-    undo: Float[Tensor, "*head width"] | None = None
+    gain: Float[Tensor, "... width"] | None = None
+    bias: Float[Tensor, "... width"] | None = None
+    undo: Float[Tensor, "... width"] | None = None
     folded: bool = False
     across: bool = False
     """One σ for all heads' queries (or keys) at a position: `x` is `[*batch, head, pos, width]` then."""
