@@ -190,7 +190,7 @@ def _own_spec(config: dict[str, Any]) -> Spec:
     return spec
 
 
-def _check_own(spec: Spec, stored: Mapping[str, Tensor]) -> None:
+def _check_own(spec: Spec, stored: Mapping[str, Any]) -> None:
     """Names and shapes of a model of ours, from the file's header, before any tensor is read."""
     known = shapes(spec)
     if absent := sorted(set(required_shapes(spec)) - set(stored)):
@@ -204,7 +204,7 @@ def _check_own(spec: Spec, stored: Mapping[str, Tensor]) -> None:
 
 def _unwrapped(
     stored: Mapping[str, Any], config: dict[str, Any] | Spec | None
-) -> tuple[Mapping[str, Tensor], dict[str, Any] | Spec | None]:
+) -> tuple[Mapping[str, Any], dict[str, Any] | Spec | None]:
     """The state dict inside a training checkpoint, and nanoGPT's `model_args` as its config."""
     if isinstance(stored, SafetensorsFile | Shards):
         return stored, config
@@ -255,5 +255,3 @@ def _place(source: str | os.PathLike[str]) -> Path:
     near = difflib.get_close_matches(str(source), names, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise CheckpointError(f"no model {str(source)!r}: {hint}built-in are {', '.join(names)}; or give a path")
-
-

@@ -5,11 +5,17 @@ from typing import Any
 
 from pathsum.errors import CheckpointError
 
+MOST = 2**31
+"""No size of a model is larger: a config that says so is damaged, and would ask for all memory there is."""
+MOST_LAYERS = 10_000
 
-def whole(name: str, value: Any, least: int) -> None:
-    """Raises `CheckpointError` unless `value` is a whole number of at least `least`."""
+
+def whole(name: str, value: Any, least: int, most: int = MOST) -> None:
+    """Raises `CheckpointError` unless `value` is a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise CheckpointError(f"config: {name} is {value!r}, must be a whole number, at least {least}")
+    if value > most:
+        raise CheckpointError(f"config: {name} is {value!r}, which no model has; must be at most {most}")
 
 
 def number(name: str, value: Any, above: float | int = -math.inf) -> None:

@@ -2,9 +2,12 @@
 
 Torch's files are pickles. They are read by torch's weights-only loader, which builds tensors and plain containers and
 refuses anything else in them; nothing in them is run.
+
+Mappings are annotated `Mapping[str, Any]`, of tensors: a run-time check of their values would read them.
 """
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -17,7 +20,7 @@ from torch import Tensor
 from pathsum.errors import CheckpointError, MissingTensor
 
 
-class SafetensorsFile(Mapping[str, Tensor]):
+class SafetensorsFile(Mapping[str, Any]):
     """The tensors of one memory-mapped file."""
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +54,7 @@ class SafetensorsFile(Mapping[str, Tensor]):
         return len(self._names)
 
 
-class Shards(Mapping[str, Tensor]):
+class Shards(Mapping[str, Any]):
     """The tensors of several files, found through an index; a file is opened when a tensor of it is asked for."""
 
     def __init__(self, index: Path) -> None:
@@ -99,7 +102,9 @@ def read_pickled(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing; copy the whole model folder")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of pickles the loader may not take: it says so by an error
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
     except Exception as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise CheckpointError(

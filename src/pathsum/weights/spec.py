@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pathsum.errors import CheckpointError
-from pathsum.weights.checks import number, one_of, truth, whole
+from pathsum.weights.checks import MOST_LAYERS, number, one_of, truth, whole
 from pathsum.weights.positions import KINDS, Positions
 
 NormKind = Literal["none", "layer", "rms"]
@@ -75,7 +75,7 @@ class Spec:
     def __post_init__(self) -> None:
         for name in ("d_vocab", "n_ctx", "d_model", "n_heads", "d_head", "n_key_value_heads"):
             whole(name, getattr(self, name), least=1)
-        whole("n_layers", self.n_layers, least=0)
+        whole("n_layers", self.n_layers, least=0, most=MOST_LAYERS)
         for name in ("d_mlp", "bos"):
             if (value := getattr(self, name)) is not None:
                 whole(name, value, least=0 if name == "bos" else 1)

@@ -52,6 +52,8 @@ class Weights:
     read_ends: Callable[[], Ends]
     read_block: Callable[[int], Block]
     read_attention: Callable[[int], Block]
+    stored: Mapping[str, Any] | None = None
+    """What the parts are read from, by canonical name; None for weights made from others."""
 
     def __repr__(self) -> str:
         kind = "folded" if self.spec.folded else "raw"
@@ -130,6 +132,11 @@ class Weights:
         ends, blocks = self.ends, self.blocks
         return Weights.of_parts(self.spec, ends, blocks)
 
+    def load_attention(self) -> "Weights":
+        """Everything but MLPs kept in memory; a whole `block` is read when it is asked for."""
+        ends, blocks = self.ends, [self.attention(layer) for layer in range(self.spec.n_layers)]
+        return Weights(self.spec, lambda: ends, self.read_block, lambda layer: blocks[layer])
+
     @classmethod
     def of_parts(cls, spec: Spec, ends: Ends, blocks: Sequence[Block]) -> "Weights":
         """Weights whose parts are in memory."""
@@ -145,7 +152,7 @@ class Weights:
         return named
 
     @classmethod
-    def from_tensors(cls, spec: Spec, tensors: Mapping[str, Tensor]) -> "Weights":
+    def from_tensors(cls, spec: Spec, tensors: Mapping[str, Any]) -> "Weights":
         """Weights that read `tensors` by canonical name, each when it is needed.
 
         Raises `CheckpointError` for a name that has no place in the model (at once), and `MissingTensor` with name and
@@ -153,7 +160,7 @@ class Weights:
         """
         check_names(spec, tensors)
         reader = _Reader(spec, tensors)
-        return cls(spec, reader.ends, reader.block, reader.attention)
+        return cls(spec, reader.ends, reader.block, reader.attention, tensors)
 
 
 def head_index(name: str, spec: Spec) -> tuple[int, int]:
@@ -258,7 +265,7 @@ class _Reader:
     """Tensors by name, checked against the spec as they are read."""
 
     spec: Spec
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Any]
 
     def read(self, name: str) -> Tensor | None:
         if name not in self.tensors:

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pathsum.errors import CheckpointError
-from pathsum.weights.checks import number, truth, whole
+from pathsum.weights.checks import MOST, MOST_LAYERS, number, truth, whole
 
 REQUIRED: Any = object()
+MOST_WIDTH = 2**22
+"""Of the residual stream and of heads, which tables are made of before any tensor is seen."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """Fields by name, then the family's defaults. `null` counts as absent.
+    """Fields by name; those left out are the family's defaults, and `null` is no value, not the default.
 
     Two spellings of one field that disagree are an error.
     """
@@ -25,7 +27,8 @@ class Config:
         """The field under the first of these spellings that is there."""
         found = {name: self.plain[name] for name in names if self.plain.get(name) is not None}
         if not found:
-            known = [self.defaults[name] for name in names if self.defaults.get(name) is not None]
+            left_out = [name for name in names if name not in self.plain]
+            known = [self.defaults[name] for name in left_out if self.defaults.get(name) is not None]
             if known:
                 return known[0]
             if default is REQUIRED:
@@ -39,9 +42,9 @@ class Config:
                 )
         return found[first]
 
-    def whole(self, *names: str, default: Any = REQUIRED, least: int = 1) -> Any:
-        """A whole number of at least `least`."""
-        return self._checked(whole, names, default, least)
+    def whole(self, *names: str, default: Any = REQUIRED, least: int = 1, most: int = MOST) -> Any:
+        """A whole number from `least` to `most`."""
+        return self._checked(whole, names, default, least, most)
 
     def number(self, *names: str, default: Any = REQUIRED) -> Any:
         """A finite number."""
@@ -96,16 +99,16 @@ ACTIVATIONS = {
 
 def model_shape(config: Config) -> dict[str, int]:
     """The sizes every family has, under the names they usually go by."""
-    d_model = config.whole("hidden_size", "n_embd", "d_model")
-    n_heads = config.whole("num_attention_heads", "n_head", "num_heads")
-    d_head = config.whole("head_dim", default=None)
+    d_model = config.whole("hidden_size", "n_embd", "n_embed", "d_model", most=MOST_WIDTH)
+    n_heads = config.whole("num_attention_heads", "n_head", "num_heads", most=MOST_WIDTH)
+    d_head = config.whole("head_dim", default=None, most=MOST_WIDTH)
     if d_head is None and d_model % n_heads:
         raise CheckpointError(f"config: hidden_size {d_model} is no multiple of {n_heads} heads; give head_dim")
     return {
         "d_vocab": config.whole("vocab_size"),
         "n_ctx": config.whole("max_position_embeddings", "n_positions", "seq_length"),
         "d_model": d_model,
-        "n_layers": config.whole("num_hidden_layers", "n_layer", "num_layers", least=0),
+        "n_layers": config.whole("num_hidden_layers", "n_layer", "num_layers", least=0, most=MOST_LAYERS),
         "n_heads": n_heads,
         "d_head": d_model // n_heads if d_head is None else d_head,
         "n_key_value_heads": config.whole("num_key_value_heads", default=n_heads),

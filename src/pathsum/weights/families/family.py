@@ -11,7 +11,7 @@ The table maps our canonical names (`W_E`, `L{layer}.W_Q`, …; see `pathsum.wei
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,10 +77,10 @@ class Family:
         return self.tensors(config) if callable(self.tensors) else self.tensors
 
 
-class FamilyTensors(Mapping[str, Tensor]):
+class FamilyTensors(Mapping[str, Any]):
     """A checkpoint's tensors under our canonical names and in our shapes, each made when it is asked for."""
 
-    def __init__(self, spec: Spec, family: Family, config: Config, stored: Mapping[str, Tensor]) -> None:
+    def __init__(self, spec: Spec, family: Family, config: Config, stored: Mapping[str, Any]) -> None:
         self._spec, self._stored = spec, stored
         self._raw = _without_prefixes(stored, family.prefixes)
         self._sources: dict[str, Take] = {}
@@ -116,6 +116,10 @@ class FamilyTensors(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._sources)
 
+    def origin(self, name: str) -> tuple[str, ...]:
+        """The checkpoint's tensors that this one is made of."""
+        return tuple(self._raw[part] for part in self._sources[name].names)
+
     def _check(self, missing: dict[str, tuple[str, ...]], family: Family) -> None:
         """Nothing that must be there is missing, and nothing that is there is left unread."""
         for name in required_shapes(self._spec):
@@ -123,6 +127,8 @@ class FamilyTensors(Mapping[str, Tensor]):
                 raise MissingTensor(f"tensor {missing[name][0]} is missing ({name} of a {family.name} model)")
             if name not in self._sources:
                 raise MissingTensor(f"the table of family {family.name!r} says nothing of {name}")
+        for name in _must_be_there(missing, self._sources):
+            raise MissingTensor(f"tensor {missing[name][0]} is missing ({name} of a {family.name} model)")
         used = {part for source in self._sources.values() for part in source.names}
         ignored = re.compile("|".join(f"(?:{pattern})" for pattern in (*EVERYWHERE, *family.ignore)))
         for name in sorted(set(self._raw) - used):
@@ -200,7 +206,7 @@ def unembedding(config: Config, embedding: str, head: str = "lm_head.weight") ->
 # ---- from names and shapes of theirs to ours ----
 
 
-def _without_prefixes(stored: Mapping[str, Tensor], prefixes: tuple[str, ...]) -> dict[str, str]:
+def _without_prefixes(stored: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, str]:
     """Name as the table writes it → name in the checkpoint."""
     found: dict[str, str] = {}
     for raw in stored:
@@ -220,6 +226,14 @@ def _layered(table: Table, spec: Spec) -> Iterator[tuple[str, Source]]:
             continue
         for layer in range(spec.n_layers):
             yield name.replace("{layer}", str(layer)), _at_layer(source, layer)
+
+
+def _must_be_there(missing: Collection[str], found: Collection[str]) -> Iterator[str]:
+    """All that a table lists, but biases that no layer has."""
+    part = lambda name: re.sub(r"^L\d+\.", "", name)
+    bias = lambda name: name.rsplit(".", 1)[-1].startswith("b")
+    somewhere = {part(name) for name in found}
+    return (name for name in missing if not bias(name) or part(name) in somewhere)
 
 
 def _at_layer(source: Source, layer: int) -> Source:
@@ -271,7 +285,7 @@ def _in_our_shape(name: str, tensor: Tensor, spec: Spec) -> Tensor:
     return tensor
 
 
-def read_family(family: Family, plain: dict[str, Any], stored: Mapping[str, Tensor]) -> tuple[Spec, FamilyTensors]:
+def read_family(family: Family, plain: dict[str, Any], stored: Mapping[str, Any]) -> tuple[Spec, FamilyTensors]:
     """Spec and tensors of a checkpoint of this family.
 
     Raises `CheckpointError` naming the config's field, or the tensor, that is missing, wrong or refused.

@@ -19,12 +19,14 @@ def rotary(config: Config, d_head: int, layer_type: str | None = None, interleav
     share = parameters.number("partial_rotary_factor", default=None)
     share = config.number("partial_rotary_factor", "rotary_pct", default=1.0) if share is None else share
     d_rotary = int(d_head * share)
-    if not 0 < d_rotary <= d_head:
-        raise CheckpointError(f"config: partial_rotary_factor {share} of d_head {d_head} leaves nothing to rotate")
+    if not 0 < d_rotary <= d_head or d_rotary % 2:
+        raise CheckpointError(
+            f"config: partial_rotary_factor {share} of d_head {d_head} (hidden_size / num_attention_heads, or head_dim) "
+            f"turns {d_rotary} coordinates; they turn in pairs, so it must be an even number from 2 to d_head"
+        )
     kind = rope_kind(parameters)
     if kind not in _SCALINGS:
         raise CheckpointError(f"config: rope_type {kind!r} is not one of {', '.join(_SCALINGS)}")
-    d_rotary += d_rotary % 2
     frequencies = [base ** (-2 * i / d_rotary) for i in range(d_rotary // 2)]
     scaled, magnitude = _SCALINGS[kind](frequencies, parameters, config, base)
     return Rotary(d_rotary, base, interleaved, None if scaled is None else tuple(scaled), magnitude)
