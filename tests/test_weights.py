@@ -221,10 +221,12 @@ def test_a_tensor_without_a_place_in_the_model_is_refused_by_name(name, shape):
         ("gpt2", {"qk_norm": "none"}, "L0.q_norm.bias"),
         ("gpt2", {"qk_norm": "none"}, "L1.k_norm.gain"),
         ("one_layer", {}, "L0.post_attention_norm.gain"),
+        ("llama", {}, "L0.mlp.W_router"),
+        ("qwen3", {}, "L1.mlp.b_router"),
     ],
     ids=str,
 )
-def test_the_vectors_of_a_norm_that_the_config_rules_out_are_refused(name, facts, tensor):
+def test_a_tensor_that_the_config_rules_out_is_refused(name, facts, tensor):
     """Given and not applied, they would leave another model than the one that was trained."""
     case = BY_NAME[name].with_tensors(**{tensor: torch.ones(1)})
     with pytest.raises(CheckpointError, match=f"{tensor} has no place in the model"):
