@@ -110,10 +110,12 @@ def test_positional_scores_are_the_position_part_of_the_scores(name):
             sides = []
             for which, index in (("Q", head), ("K", kv)):
                 norm = oracle.side_norm(case.spec, case.arrays, layer, which, index)
-                W = norm.matrix @ case.arrays[f"L{layer}.W_{which}"][index]
-                sides.append(p @ W.T)
-            if case.folded.block(layer).b_Q is not None:
-                sides[0] = sides[0] + case.folded.block(layer).b_Q[head].numpy()
+                W = case.arrays[f"L{layer}.W_{which}"][index]
+                sides.append(p @ (norm.matrix @ W).T)
+                if which == "Q":
+                    beta = oracle.norm_named(case.spec, case.arrays, f"L{layer}.attention_norm", case.spec.d_model).bias
+                    b = oracle.bias(case.arrays, f"L{layer}.b_Q", (head + 1, case.spec.d_head))[head]
+                    sides[0] = sides[0] + norm.matrix @ (W @ beta + b) + norm.bias
             agree(found[head], case.spec.layers[layer].score_scale * sides[0] @ sides[1].T, 1e-11)
 
 

@@ -13,7 +13,7 @@ import torch
 import pathsum
 from pathsum.cli import main
 from pathsum.study.catalogue import READINGS
-from pathsum.toys import induction_model, skip_trigram_model
+from pathsum.toys import induction_model, pointer_model, skip_trigram_model
 from pathsum.weights.weights import Weights
 
 FAST = "two-layer-small"
@@ -31,6 +31,14 @@ def trigram_toy(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "trigrams"
     pathsum.save(folder, skip_trigram_model([(1, 2, 3)]).weights)
     return folder
+
+
+@pytest.fixture(scope="module")
+def toys(toy, trigram_toy, tmp_path_factory) -> dict[str, Path]:
+    """By reading, the toy that has something to show."""
+    folder = tmp_path_factory.mktemp("models") / "pointer"
+    pathsum.save(folder, pointer_model().weights)
+    return {**{reading.name: toy for reading in READINGS}, "trigrams": trigram_toy, "pointer": folder}
 
 
 def succeed(arguments: list[str], capsys) -> str:
@@ -65,9 +73,8 @@ def test_help_names_every_reading_without_loading_torch():
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda r: r.name)
-def test_every_reading_is_a_command_that_prints_one_json_object(reading, toy, trigram_toy, capsys):
-    toy = trigram_toy if reading.name == "trigrams" else toy
-    found = json.loads(succeed([reading.name, str(toy), "--json"], capsys))
+def test_every_reading_is_a_command_that_prints_one_json_object(reading, toys, capsys):
+    found = json.loads(succeed([reading.name, str(toys[reading.name]), "--json"], capsys))
     assert set(found) == {"manifest", "rows"}
     assert found["manifest"]["reading"] == reading.name
     names = [column.name for column in reading.columns]
@@ -75,8 +82,8 @@ def test_every_reading_is_a_command_that_prints_one_json_object(reading, toy, tr
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda r: r.name)
-def test_every_reading_prints_a_table_within_80_columns_and_csv(reading, toy, trigram_toy, capsys, monkeypatch):
-    toy = trigram_toy if reading.name == "trigrams" else toy
+def test_every_reading_prints_a_table_within_80_columns_and_csv(reading, toys, capsys, monkeypatch):
+    toy = toys[reading.name]
     monkeypatch.setenv("COLUMNS", "80")
     shown = succeed([reading.name, str(toy)], capsys)
     assert reading.title in shown
@@ -102,6 +109,31 @@ def test_options_reach_the_reading(toy, capsys):
     assert {"cyclic_score", "sampled_baseline", "sampled_error"} <= set(found["rows"][0])
     assert found["manifest"]["options"]["erratum"] is True
     assert len(json.loads(succeed(["entries", str(toy), "--count", "2", "--json"], capsys))["rows"]) == 4 * 2 * 2
+
+
+@pytest.fixture(scope="module")
+def rotary(tmp_path_factory) -> Path:
+    from cases import BY_NAME
+
+    folder = tmp_path_factory.mktemp("models") / "rotary"
+    pathsum.save(folder, BY_NAME["llama"].weights)
+    return folder
+
+
+@pytest.mark.parametrize(("delta", "shown"), [("1", {1.0}), ("0,1,2", {0.0, 1.0, 2.0}), ("rms", {"rms"})])
+def test_composition_takes_one_distance_several_or_rms(delta, shown, rotary, capsys):
+    rows = json.loads(succeed(["composition", str(rotary), "--delta", delta, "--json"], capsys))["rows"]
+    assert {row["delta"] for row in rows if row["kind"] == "K"} == shown
+    assert all(row["score"] is not None for row in rows)
+
+
+@pytest.mark.parametrize("reading", ["matching", "spectra", "eigenvalues", "entries", "trigrams"])
+def test_other_readings_of_qk_take_one_distance(reading, rotary, capsys):
+    without, near, far = (
+        json.loads(succeed([reading, str(rotary), *more, "--json"], capsys))["rows"]
+        for more in ([], ["--delta", "0"], ["--delta", "3"])
+    )
+    assert near != far and near != without
 
 
 def test_undefined_numbers_are_null(toy, capsys):
@@ -329,7 +361,9 @@ def test_wrong_usage_exits_2(toy, capsys):
         ["spectra"],
         ["spectra", str(toy), "--wrong"],
         ["composition", str(toy), "--delta", "x"],
+        ["composition", str(toy), "--delta", "inf"],
         ["spectra", str(toy), "--delta", "1,2"],
+        ["entries", str(toy), "--delta", "rms"],
         ["spectra", str(toy), "--text", "x"],
         ["entries", str(toy), "--count", "0"],
         ["spectra", str(toy), "--json", "--csv"],

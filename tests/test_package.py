@@ -10,9 +10,10 @@ import pathsum
 from pathsum.study.catalogue import BY_NAME, READINGS
 
 EXPORTED = [
-    "LowRank", "PathsumError", "attention", "bigrams", "composition", "describe", "eigenvalues", "entries", "expand",
-    "expand_scores", "importance", "importance_heads", "importance_layers", "in_context", "induction", "matching",
-    "open", "positional", "reconstruction", "repeats", "run", "save", "spectra", "toys", "trigrams",
+    "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigrams", "composition",
+    "describe", "eigenvalues", "entries", "expand", "expand_scores", "importance", "importance_heads",
+    "importance_layers", "in_context", "induction", "matching", "open", "pointer", "positional", "reconstruction",
+    "repeats", "run", "save", "spectra", "take", "toys", "trigrams",
 ]  # fmt: skip
 
 

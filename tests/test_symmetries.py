@@ -12,7 +12,7 @@ from pathsum.study.catalogue import READINGS
 from pathsum.study.result import read_one
 from pathsum.study.subject import Subject
 from pathsum.weights.model import Model
-from pathsum.weights.positions import LearnedQK
+from pathsum.weights.positions import LearnedQK, Rotary
 from pathsum.weights.weights import Weights
 
 MODEL = case(
@@ -23,7 +23,18 @@ MODEL = case(
     shape=(10, 3, 3, 4),
     d_vocab=13,
     n_tokens=28,
+    learned_positions=True,
 )
+TURNING = case(
+    "turning",
+    Rotary(2),
+    Rotary(4, base=9.0, interleaved=True),
+    extras="attention_bias",
+    shape=(10, 4, 2, 5),
+    d_vocab=13,
+    n_tokens=28,
+)
+STREAM = case("stream", None, None, extras="attention_bias", shape=(10, 3, 3, 4), n_tokens=28, learned_positions=True)
 NAMES = [reading.name for reading in READINGS]
 EVERY_READING = pytest.mark.parametrize("reading", READINGS, ids=lambda r: r.name)
 
@@ -115,6 +126,14 @@ def test_gl_columns_are_unchanged_by_any_change_of_basis_and_o_columns_are_not(r
             assert gap(one, other, column) > 1e-3, column
 
 
+@pytest.mark.parametrize("one", [TURNING, STREAM], ids=repr)
+def test_positional_circuits_of_rotary_and_learned_positions_are_gl_invariant(one):
+    frames = [read_one("positional", subject_of(each.weights)).frame for each in (one, changed_basis(one, stretch()))]
+    assert frames[0].height and one.spec.n_layers == 2
+    for column in ["score", "spread", *["matching_score"] * (one is TURNING)]:
+        assert gap(*frames, column) < 1e-5, column
+
+
 @EVERY_READING
 def test_readings_are_unchanged_by_the_heads_own_gauge(reading):
     """W_Q → M W_Q, W_K → M⁻ᵀ W_K, W_V → N W_V, W_O → W_O N⁻¹, biases along."""
@@ -135,7 +154,9 @@ def test_readings_are_unchanged_by_the_heads_own_gauge(reading):
         assert gap(one, other, column) < 1e-5, column
 
 
-@pytest.mark.parametrize("name", ["spectra", "attention", "induction", "importance_heads", "composition", "matching"])
+@pytest.mark.parametrize(
+    "name", ["spectra", "attention", "induction", "importance_heads", "composition", "matching", "pointer"]
+)
 def test_permuted_heads_give_permuted_rows(name):
     order = [2, 0, 1]
     new = {

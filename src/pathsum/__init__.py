@@ -54,6 +54,9 @@ if TYPE_CHECKING:
         matching as matching,
     )
     from pathsum.study.readings import (
+        pointer as pointer,
+    )
+    from pathsum.study.readings import (
         positional as positional,
     )
     from pathsum.study.readings import (
@@ -69,17 +72,27 @@ if TYPE_CHECKING:
         trigrams as trigrams,
     )
     from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
+    from pathsum.weights.families.family import Family as Family
+    from pathsum.weights.families.family import take as take
+    from pathsum.weights.positions import Rotary as Rotary
     from pathsum.weights.saving import save as save
+    from pathsum.weights.spec import Attention as Attention
+    from pathsum.weights.spec import Spec as Spec
 
 _READINGS = (
     "attention", "bigrams", "composition", "describe", "eigenvalues", "entries", "importance", "importance_heads",
-    "importance_layers", "in_context", "induction", "matching", "positional", "reconstruction", "repeats", "spectra",
-    "trigrams",
+    "importance_layers", "in_context", "induction", "matching", "pointer", "positional", "reconstruction", "repeats",
+    "spectra", "trigrams",
 )  # fmt: skip
 
 _PLACES = {
     "PathsumError": ("pathsum.errors", "PathsumError"),
     "LowRank": ("pathsum.lowrank", "LowRank"),
+    "Attention": ("pathsum.weights.spec", "Attention"),
+    "Family": ("pathsum.weights.families.family", "Family"),
+    "Rotary": ("pathsum.weights.positions", "Rotary"),
+    "Spec": ("pathsum.weights.spec", "Spec"),
+    "take": ("pathsum.weights.families.family", "take"),
     "open": ("pathsum.weights.checkpoint", "open_model"),
     "save": ("pathsum.weights.saving", "save"),
     "run": ("pathsum.runs.run", "run"),

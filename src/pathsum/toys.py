@@ -5,7 +5,8 @@ reads and writes is a choice of axes:
 
     tokens [d_vocab] | copies [d_vocab] | outputs [d_vocab] | positions [n_ctx] | idle [8]
 
-Positions enter queries and keys only. Heads not named in a toy's docstring move an idle axis and touch nothing.
+Positions enter queries and keys only, unless a toy says otherwise. Heads not named in a toy's docstring move an idle
+axis and touch nothing.
 """
 
 import torch
@@ -84,6 +85,33 @@ def virtual_head_model(d_vocab: int = 16, n_ctx: int = 32, push: float = 20.0) -
     return axes.model("toy-virtual-head", layers, W_U=axes.reads("outputs"))
 
 
+def pointer_model(d_vocab: int = 24, n_ctx: int = 24, push: float = 20.0) -> Model:
+    """Two layers, positions in the residual stream; induction by pointer arithmetic.
+
+    L0H0 finds earlier copies of the present token and moves their *positions*; L1H1's queries are made from these
+    (Q-composition), and it looks one step after them. Raises `NotApplicable` for more positions than tokens: what is
+    moved goes to the axes of copies.
+    """
+    if n_ctx > d_vocab:
+        raise NotApplicable(
+            f"{n_ctx} positions do not fit the {d_vocab} axes of copies; pass n_ctx of at most {d_vocab}"
+        )
+    axes = Axes(d_vocab, n_ctx)
+    axes.d_head = d_vocab + n_ctx
+    finder, reader = axes.head(), axes.head()
+    finder["W_Q"][:d_vocab], finder["W_K"][:d_vocab] = SHARP * axes.reads("tokens"), axes.reads("tokens")
+    # A token is no earlier copy of itself.
+    finder["W_Q"][d_vocab:], finder["W_K"][d_vocab:] = -2 * SHARP * axes.reads("positions"), axes.reads("positions")
+    finder["W_V"][:n_ctx] = axes.reads("positions")
+    finder["W_O"][:, :n_ctx] = axes.reads("copies")[:n_ctx].T
+    reader["W_Q"][1:n_ctx] = SHARP * axes.reads("copies")[: n_ctx - 1]
+    reader["W_K"][:n_ctx] = axes.reads("positions")
+    reader["W_V"][:d_vocab] = push * axes.reads("tokens")
+    reader["W_O"][:, :d_vocab] = axes.reads("outputs").T
+    layers = [[finder, axes.idle_head(0)], [axes.idle_head(1), reader]]
+    return axes.model("toy-pointer", layers, W_U=axes.reads("outputs"), residual_positions=True)
+
+
 class Axes:
     """Which axis of the residual stream means what, and heads made from it."""
 
@@ -125,10 +153,17 @@ class Axes:
         head["W_O"][:, : self.d_vocab] = self.reads(target).T
         return head
 
-    def model(self, name: str, layers: list[list[dict[str, Tensor]]], W_U: Float[Tensor, "d_vocab d_model"]) -> Model:
+    def model(
+        self,
+        name: str,
+        layers: list[list[dict[str, Tensor]]],
+        W_U: Float[Tensor, "d_vocab d_model"],
+        residual_positions: bool = False,
+    ) -> Model:
         n_heads = len(layers[0])
-        facts = tuple(Attention(LearnedQK()) for _ in layers)
-        spec = Spec(self.d_vocab, self.n_ctx, self.d_model, len(layers), n_heads, self.d_head, n_heads, facts)
+        facts = tuple(Attention(None if residual_positions else LearnedQK()) for _ in layers)
+        shape = (self.d_vocab, self.n_ctx, self.d_model, len(layers), n_heads, self.d_head, n_heads)
+        spec = Spec(*shape, facts, learned_positions=residual_positions)
         tensors = {"W_E": self.reads("tokens").T, "W_U": W_U, "W_pos": self.reads("positions").T}
         for layer, heads in enumerate(layers):
             for part in ("W_Q", "W_K", "W_V", "W_O"):

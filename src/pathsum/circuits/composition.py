@@ -102,11 +102,11 @@ def layer_readers(weights: Weights, layer: int, kind: Kind, delta: Delta = None)
     Raises `NotApplicable` for a `delta` that is no distance.
     """
     positions = weights.spec.layers[layer].positions
+    deltas = None if delta is None else distances(delta, weights.spec.n_ctx)
     if kind == "V" or not isinstance(positions, Rotary):
         return _root(reader_matrices(weights, layer, kind).to(torch.float64))
-    if delta is None:
+    if deltas is None:
         return None
-    deltas = distances(delta, weights.spec.n_ctx)
     if len(deltas) == 1:
         return _root(reader_matrices(weights, layer, kind, deltas.item()).to(torch.float64))
     heads = weights.attention(layer).heads
@@ -158,9 +158,9 @@ def compositions(weights: Weights, kind: Kind, delta: Delta = None) -> Iterator[
             pairs = _group_pairs(list(known.values()), [layer_OV(weights, earlier) for earlier in earliers])
             for later, (column, earlier) in product(laters, enumerate(earliers)):
                 if earlier < later:
-                    defined = pairs is not None and later in rows
                     columns = _heads_at(column, spec.n_heads)
-                    yield later, earlier, pairs.part(rows[later], columns) if defined else None
+                    part = None if pairs is None or later not in rows else pairs.part(rows[later], columns)
+                    yield later, earlier, part
 
 
 def cyclic_score(
@@ -194,10 +194,12 @@ def _group_pairs(readers: list[LowRank], writers: list[LowRank]) -> Pairs | None
     """All readers with all writers; None without readers."""
     if not readers:
         return None
-    joined = [
-        LowRank(torch.cat([m.left for m in part]), torch.cat([m.right for m in part])) for part in (readers, writers)
-    ]
-    return composition_pairs(*joined)
+    return composition_pairs(_joined(readers), _joined(writers))
+
+
+def _joined(parts: list[LowRank]) -> LowRank:
+    """All heads of several layers."""
+    return LowRank(torch.cat([part.left for part in parts]), torch.cat([part.right for part in parts]))
 
 
 def _heads_at(place: int, n_heads: int) -> slice:

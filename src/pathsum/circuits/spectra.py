@@ -29,9 +29,11 @@ def qk_eigenvalues(weights: Weights, layer: int, delta: float | int | None = Non
     return (layer_QK(weights, layer, delta) @ embedding_gram(weights)).eigenvalues()
 
 
-def pair_eigenvalues(weights: Weights, destination: LowRank, source: LowRank) -> Complex[Tensor, "*batch k"]:
-    """Eigenvalues of the induction circuit `W_Eᵀ W_QK^{h2} W_OV^{h1} W_E`."""
-    return (destination @ source @ embedding_gram(weights)).eigenvalues()
+def pair_eigenvalues(
+    weights: Weights, destination: LowRank, source: LowRank, gram: Float[Tensor, "d_model d_model"] | None = None
+) -> Complex[Tensor, "*batch k"]:
+    """Eigenvalues of the induction circuit `W_Eᵀ W_QK^{h2} W_OV^{h1} W_E`; `gram` is `embedding_gram`, if at hand."""
+    return (destination @ source @ (embedding_gram(weights) if gram is None else gram)).eigenvalues()
 
 
 def embedding_gram(weights: Weights) -> Float[Tensor, "d_model d_model"]:

@@ -3,11 +3,15 @@
 All are of folded weights: `fold()` first, so that the gains and centring of norms are in them.
 """
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
+from pathsum.weights.blocks import Block
 from pathsum.weights.weights import Weights
 
 
@@ -26,6 +30,16 @@ def qk_circuit(weights: Weights, layer: int, delta: float | int | None = None) -
     return W_E.mT @ layer_QK(weights, layer, delta) @ W_E
 
 
+def score_circuit(weights: Weights, layer: int, delta: float | int | None = None) -> LowRank:
+    """`(W_Q W_E + b_Q)ᵀ R(Δ)ᵀ W_K W_E` of a layer's heads, `[head, d_vocab, d_vocab]`: QK with the queries' bias.
+
+    `b_Qᵀ R(Δ)ᵀ W_K x_j` is a term of every source, the same for all destinations, and survives the softmax. The keys'
+    bias does not: at one Δ it adds the same to all sources, so it is left out here (`rotary_curve` has it).
+    """
+    circuit, bias = qk_circuit(weights, layer, delta), query_bias(weights.attention(layer))
+    return circuit if bias is None else LowRank(circuit.left + bias[:, None, :], circuit.right)
+
+
 def ov_circuit(weights: Weights, layer: int) -> LowRank:
     """`W_U W_OV W_E` of a layer's heads, `[head, d_vocab, d_vocab]`: what attending to a source (column) writes."""
     ends = weights.ends
@@ -38,8 +52,45 @@ def layer_OV(weights: Weights, layer: int) -> LowRank:
 
 
 def layer_QK(weights: Weights, layer: int, delta: float | int | None = None) -> LowRank:
-    """`W_QK(Δ)` of every head of a layer, `[head, d_model, d_model]`."""
+    """`W_QK(Δ)` of every head of a layer, `[head, d_model, d_model]`.
+
+    Raises `NotApplicable` for a rotary layer without `delta`, or with one that is not a single finite number.
+    """
+    if delta is not None and not (isinstance(delta, int | float) and math.isfinite(delta)):
+        raise NotApplicable(f"delta is {delta!r}; here it must be one distance, a finite number")
     return _stacked([head.QK(delta) for head in weights.attention(layer).heads])
+
+
+def left_out(weights: Weights) -> dict[str, str]:
+    """What W_QK read off weights alone leaves out, by layer: it depends on the text, so such numbers are approximate.
+
+    Exact in a frozen run, where these scales are recorded. Layers that leave nothing out are absent.
+    """
+    found = {}
+    for layer, facts in enumerate(weights.spec.layers):
+        block = weights.attention(layer)
+        normed = block.q_norm.kind != "none" or block.k_norm.kind != "none"
+        parts = ["the scales of the norms of queries and keys"] * normed
+        parts += [] if facts.score_cap is None else [f"the soft-cap of scores at {facts.score_cap:g}"]
+        if parts:
+            found[f"L{layer}"] = " and ".join(parts)
+    return found
+
+
+def query_bias(block: Block) -> Float[Tensor, "head d_head"] | None:
+    """What every query of a folded layer has whatever it reads: b_Q and the bias of the queries' norm, if any."""
+    return _sum(block.W_Q, block.b_Q, block.q_norm.bias)
+
+
+def key_bias(block: Block) -> Float[Tensor, "kv d_head"] | None:
+    """What every key of a folded layer has whatever it reads: b_K and the bias of the keys' norm, if any."""
+    return _sum(block.W_K, block.b_K, block.k_norm.bias)
+
+
+def _sum(W: Tensor, *biases: Tensor | None) -> Tensor | None:
+    """One vector a head of W; a norm's may be the same for all heads."""
+    parts = [bias.expand(W.shape[:2]) for bias in biases if bias is not None]
+    return torch.stack(parts).sum(0) if parts else None
 
 
 def _stacked(matrices: list[LowRank]) -> LowRank:

@@ -1,6 +1,7 @@
 """One command for every reading, made from its entry in the catalogue."""
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -16,16 +17,19 @@ LIMIT = Annotated[int, typer.Option("--limit", min=1, help="Rows shown in the te
 
 SUBJECT = ("text", "sequences", "context", "seed")
 """Options that say what is read, not how."""
-DELTA = 'Distance destination − source, for rotary models: a number, several ("1,2,3") or rms.'
+DELTA = "Distance destination − source, for rotary models."
 SEVERAL_DISTANCES = ("composition",)
-"""Readings that average over distances."""
+"""Readings that take several distances, or average over all."""
 OPTIONS: dict[str, dict[str, str]] = {
     "composition": {
+        "delta": "Distance destination − source, for rotary models: a number; several, as 0,1,2, each with rows of its "
+        "own; or rms, the root mean square over all.",
         "erratum": "Also show the scores of the paper's first diagram, with its cyclic permutation.",
         "sampled": "Also show the paper's own baseline: the mean over random matrices.",
         "seed": "Of the random matrices.",
     },
     "positional": {"lags": "How many lags."},
+    "pointer": {"positions": "How many of the first positions."},
     "entries": {"count": "Entries a table."},
     "trigrams": {"count": "Skip-trigrams a head.", "per_source": "At most this many of each source token."},
 }
@@ -77,7 +81,7 @@ def _own_options(reading: Reading) -> list[inspect.Parameter]:
     """The reading's keyword options, as typer understands them, each with its help."""
     from pathsum.study.readings import options_of
 
-    helps = OPTIONS.get(reading.name, {}) | {"delta": DELTA}
+    helps = {"delta": DELTA, **OPTIONS.get(reading.name, {})}
     return [
         p.replace(annotation=Annotated[_option_type(p.annotation), typer.Option(help=helps[p.name], **_least(p))])
         for p in options_of(reading)
@@ -105,6 +109,8 @@ def _distance(text: str | None) -> Any:
         return text
     try:
         numbers = [float(part) for part in text.split(",")]
+        if not all(math.isfinite(number) for number in numbers):
+            raise ValueError(text)
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is no distance; give a number, several with commas, or rms") from error
     return numbers[0] if len(numbers) == 1 else numbers

@@ -38,6 +38,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: list[list[Cell]]
     total: int
+    approximate: str = ""
 
 
 def reading_table(result: Result, rows: int = ROWS) -> Table:
@@ -48,7 +49,7 @@ def reading_table(result: Result, rows: int = ROWS) -> Table:
     shown = [[_cell(reading.name, name, value) for name, value in row.items()]
              for row in frame.head(rows).iter_rows(named=True)]  # fmt: skip
     note = result.manifest.get("not_applicable", "")
-    return Table(reading.name, reading.title, printable(note), columns, shown, len(frame))
+    return Table(reading.name, reading.title, printable(note), columns, shown, len(frame), result.approximate)
 
 
 def roles_table(results: dict[str, Result]) -> Table:

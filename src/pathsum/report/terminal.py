@@ -32,6 +32,8 @@ def print_result(result: Result, limit: int = 40, console: Console | None = None
     console.print(table)
     if not frame.height:
         console.print("no rows: this model has nothing to show here", style="dim", highlight=False)
+    if result.approximate and frame.height:
+        console.print(f"approximate: {result.approximate}", style="dim", highlight=False)
     if left := [name for name in frame.columns if name not in shown]:
         console.print(f"not shown: {', '.join(left)} (--json or --csv has all columns)", style="dim", highlight=False)
     if result.frame.height > limit:

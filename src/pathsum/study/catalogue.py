@@ -1,6 +1,6 @@
 """The catalogue: every reading named once. Command line, report and documentation are generated from it.
 
-Adding a reading = one function in `weights_only` or `on_tokens`, and one entry here.
+Adding a reading = one function in `weights_only`, `pairs` or `on_tokens`, and one entry here.
 """
 
 from pathsum.study.reading import Column, Reading
@@ -40,13 +40,13 @@ READINGS: tuple[Reading, ...] = (
          Column("matching_score", NUMBER, "Σλ/Σ|λ| of W_Eᵀ W_QK W_E"),
          Column("own_token_rank", NUMBER, "mean share of outputs above the source's own token"),
          Column("own_token_top", NUMBER, "share of tokens that are their own largest output")),
-        "weights_only",
+        "weights_only", shows_qk=True,
     ),
     Reading(
         "eigenvalues", "Eigenvalues of OV and QK circuits", "Summarizing OV/QK Matrices", ("weights",),
         (HEAD, Column("circuit", "", "OV or QK"), Column("real", NUMBER, "real part"),
          Column("imaginary", NUMBER, "imaginary part")),
-        "weights_only",
+        "weights_only", shows_qk=True,
     ),
     Reading(
         "composition", "Composition of heads", "Three Kinds of Composition; Analyzing a Two-Layer Model", ("weights",),
@@ -55,14 +55,14 @@ READINGS: tuple[Reading, ...] = (
          Column("ceiling", NUMBER, "largest score any relative rotation allows", "O"),
          Column("z", NUMBER, "‖RW‖² in standard deviations of a random rotation", "O"),
          Column("effect", NUMBER, "score − baseline; negative: the heads avoid each other", "O")),
-        "weights_only",
+        "pairs", shows_qk=True,
     ),
     Reading(
         "matching", "Matching score of induction pairs", "Checking the Mechanistic Theory", ("weights",),
         (SOURCE, DESTINATION, Column("matching_score", NUMBER, "Σλ/Σ|λ| of W_Eᵀ W_QK^{h2} W_OV^{h1} W_E"),
          Column("k_effect", NUMBER, "K-composition less baseline", "O"),
          Column("k_z", NUMBER, "its z", "O")),
-        "weights_only",
+        "pairs", shows_qk=True,
     ),
     Reading(
         "attention", "Where heads look on a text", "Primarily Positional Attention Heads", ("text",),
@@ -73,9 +73,22 @@ READINGS: tuple[Reading, ...] = (
     Reading(
         "positional", "Positional circuits", "Primarily Positional Attention Heads", ("weights",),
         (HEAD, Column("lag", COUNT, "destination − source"),
-         Column("score", "score", "mean of what positions alone add to the score, each row centred"),
-         Column("spread", "score", "standard deviation over destinations")),
-        "weights_only",
+         Column("score", "score", "mean of what positions alone add to the score, each row centred; rotary: mean over "
+                "pairs of tokens, centred over distances"),
+         Column("spread", "score", "standard deviation over destinations; rotary: over pairs of tokens"),
+         Column("matching_score", NUMBER, "rotary: Σλ/Σ|λ| of W_Eᵀ W_QK(Δ) W_E at Δ = lag")),
+        "weights_only", shows_qk=True,
+    ),
+    Reading(
+        "pointer", "Pointer arithmetic", "Induction Heads", ("weights",),
+        (SOURCE, DESTINATION,
+         Column("share_next", NUMBER, "share of positions p whose one strongest source is p + 1, in the table "
+                "W_posᵀ W_OVᵀ W_QK W_pos with rows and columns centred"),
+         Column("contrast", NUMBER, "next in standard deviations of that table's entries"),
+         Column("next", "score", "mean of its entries one step after p, less the mean of all others"),
+         Column("offset", COUNT, "step from p, −8 to 8, with the largest mean"),
+         Column("q_effect", NUMBER, "Q-composition less baseline", "O"), Column("q_z", NUMBER, "its z", "O")),
+        "pairs", shows_qk=True,
     ),
     Reading(
         "induction", "Induction heads", "Induction Heads", ("random tokens", "text", "weights"),
@@ -132,15 +145,16 @@ READINGS: tuple[Reading, ...] = (
         "Splitting Attention Head Terms into QK and OV Circuits", ("weights",),
         (HEAD, Column("circuit", "", "QK or OV"), Column("rank", COUNT, "1 is the largest"),
          Column("row", "", "QK: destination token; OV: output token"), Column("source", "", "source token"),
-         Column("value", "score or nats", "QK: centred score; OV: centred logit")),
-        "weights_only",
+         Column("value", "score or nats", "QK: centred score, queries' bias included; OV: centred logit")),
+        "weights_only", shows_qk=True,
     ),
     Reading(
         "trigrams", "Skip-trigrams", "Interpretation as Skip-Trigrams", ("weights",),
         (HEAD, Column("rank", COUNT, "1 is the largest"), Column("source", "", "token attended to"),
          Column("destination", "", "token that attends"), Column("out", "", "token raised"),
-         Column("effect", "score × nats", "qk · ov"), Column("qk", "score", "centred"), Column("ov", NATS, "centred")),
-        "weights_only",
+         Column("effect", "score × nats", "qk · ov"), Column("qk", "score", "centred, queries' bias included"),
+         Column("ov", NATS, "centred")),
+        "weights_only", shows_qk=True,
     ),
 )  # fmt: skip
 

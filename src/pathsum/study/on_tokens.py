@@ -13,9 +13,9 @@ from pathsum.paths.scores import head_scores
 from pathsum.runs.forward import forward, logits, soft_cap
 from pathsum.runs.graded import FrozenRun
 from pathsum.runs.run import run
+from pathsum.study.pairs import composition
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
-from pathsum.study.weights_only import composition
 
 INDUCTION_THRESHOLDS = {"prefix_matching": 0.3, "copying": 0.5, "causal_effect": 0.1}
 """A head that reaches all three is called an induction head: attention, nats, nats."""

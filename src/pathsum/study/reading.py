@@ -35,6 +35,8 @@ class Reading:
     columns: tuple[Column, ...]
     module: str
     """The module of `pathsum.study` that has the function of this name."""
+    shows_qk: bool = False
+    """It shows scores or W_QK read off weights, which leave out what depends on the text (`approximate`)."""
 
     @property
     def invariance(self) -> Invariance:

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from pathsum.circuits.tables import left_out
 from pathsum.errors import StudyError
 from pathsum.study.catalogue import BY_NAME
 from pathsum.study.on_tokens import INDUCTION_THRESHOLDS, PARTNER_Z
@@ -28,6 +29,17 @@ class Result:
     def rows(self) -> list[dict[str, Any]]:
         """Rows as JSON-ready dictionaries; undefined numbers are None."""
         return [{key: _plain(value) for key, value in row.items()} for row in self.frame.iter_rows(named=True)]
+
+    @property
+    def approximate(self) -> str:
+        """What the QK numbers leave out and in which layers, as one line; empty where they leave out nothing."""
+        by_layer: dict[str, str] = self.manifest.get("approximate", {})
+        every = len(self.manifest["spec"]["layers"])
+        lines = []
+        for what in dict.fromkeys(by_layer.values()):
+            layers = [layer for layer, parts in by_layer.items() if parts == what]
+            lines.append(f"{what} ({'every layer' if len(layers) == every else ', '.join(layers)})")
+        return f"QK from weights alone leaves out {'; '.join(lines)}" if lines else ""
 
     def to_dict(self) -> dict[str, Any]:
         """`{"manifest": …, "rows": [{column: value}, …]}`."""
@@ -61,7 +73,10 @@ def table(reading: Reading, rows: Rows) -> pl.DataFrame:
         return pl.DataFrame(schema={c.name: pl.Float64 if c.unit else pl.String for c in reading.columns})
     names = [column.name for column in reading.columns]
     added = [name for name in rows[0] if name not in names]
-    return pl.DataFrame(rows, infer_schema_length=None).select(*names, *added)
+    frame = pl.DataFrame(rows, infer_schema_length=None).select(*names, *added)
+    # A column without a single value is still one of numbers or of names.
+    kinds = {column.name: pl.Float64 if column.unit else pl.String for column in reading.columns}
+    return frame.cast({name: kinds.get(name, pl.Float64) for name in frame.columns if frame.schema[name] == pl.Null})
 
 
 def manifest(subject: Subject, reading: Reading | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -74,6 +89,8 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
     needs = ("weights", "text", "random tokens") if reading is None else reading.needs
     if reading is not None and reading.name == "induction":
         found |= {"thresholds": INDUCTION_THRESHOLDS, "partner_z": PARTNER_Z}
+    if reading is not None and reading.shows_qk and (parts := left_out(subject.folded)):
+        found["approximate"] = parts
     found["folded"] = "exactly, in float64, for weights; runs are of the raw weights in float32"
     if "text" in needs:
         bos = model.spec.bos if starts_with_bos(model.spec, subject.bos) else None

@@ -1,26 +1,24 @@
 """Readings made from weights alone: no text, no run."""
 
-import math
 from itertools import product
 
 import torch
 
-from pathsum.circuits.composition import KINDS, Delta, Pairs, cyclic_score, layer_composition, sampled_baseline
-from pathsum.circuits.positional import lag_curve, positional_scores
+from pathsum.circuits.positional import lag_curve, positional_scores, rotary_curve
 from pathsum.circuits.spectra import (
+    embedding_gram,
     ov_eigenvalues,
     own_token_ranks,
-    pair_eigenvalues,
     positivity,
     qk_eigenvalues,
 )
-from pathsum.circuits.tables import layer_OV, layer_QK, ov_circuit, qk_circuit
+from pathsum.circuits.tables import layer_QK, ov_circuit, score_circuit
 from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.paths import path_counts
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
-from pathsum.weights.positions import Alibi, LearnedQK, Rotary, Sinusoidal
+from pathsum.weights.positions import Rotary
 from pathsum.weights.tokens import token_strings
 
 MOST_PER_SOURCE = 100
@@ -86,64 +84,29 @@ def eigenvalues(subject: Subject, *, delta: float | int | None = None) -> Rows:
     return rows
 
 
-def composition(subject: Subject, *, delta: Delta = None, erratum: bool = False, sampled: bool = False) -> Rows:
-    """Q-, K- and V-composition of all pairs of heads that can compose, beside baseline, ceiling and z; largest first.
-
-    `erratum` adds the score with the cyclic permutation of the paper's first diagram, `sampled` the paper's own
-    baseline (random matrices, seeded) with its standard error.
-    """
-    weights, spec, rows = subject.folded, subject.model.spec, []
-    extra = {}
-    if sampled:
-        mean, error = sampled_baseline(spec.d_model, spec.d_head, seed=subject.seed)
-        extra = {"sampled_baseline": mean, "sampled_error": error}
-    for kind, (later, earlier) in product(KINDS, _layer_pairs(subject)):
-        pairs = layer_composition(weights, kind, later, earlier, delta)
-        cyclic = cyclic_score(weights, kind, later, earlier) if erratum and pairs is not None else None
-        for destination, source in product(range(spec.n_heads), repeat=2):
-            row = {"kind": kind, "source": f"L{earlier}H{source}", "destination": f"L{later}H{destination}"}
-            row |= _pair_scores(pairs, destination, source, spec.d_model**-0.5) | extra
-            rows.append(row if cyclic is None else row | {"cyclic_score": cyclic[destination, source].item()})
-    return _largest_first(rows, "effect")
-
-
-def matching(subject: Subject, *, delta: float | int | None = None) -> Rows:
-    """Matching score of the induction circuit of every pair, beside the pair's K-composition, largest effect first."""
-    weights, spec, rows = subject.folded, subject.model.spec, []
-    for later, earlier in _layer_pairs(subject):
-        if delta is None and _rotary(subject, later):
-            continue
-        QK, OV = layer_QK(weights, later, delta), layer_OV(weights, earlier)
-        pairs = layer_composition(weights, "K", later, earlier, delta)
-        for destination in range(spec.n_heads):
-            score = positivity(pair_eigenvalues(weights, QK[destination], OV))
-            for source in range(spec.n_heads):
-                found = _pair_scores(pairs, destination, source, spec.d_model**-0.5)
-                rows.append(
-                    {
-                        "source": f"L{earlier}H{source}",
-                        "destination": f"L{later}H{destination}",
-                        "matching_score": score[source].item(),
-                        "k_effect": found["effect"],
-                        "k_z": found["z"],
-                    }
-                )
-    return _largest_first(rows, "k_effect")
-
-
 def positional(subject: Subject, *, lags: int = 16) -> Rows:
-    """What positions alone contribute to every head's scores, as a function of lag."""
-    weights, spec, rows = subject.folded, subject.model.spec, []
-    for layer in range(spec.n_layers):
-        if not isinstance(spec.layers[layer].positions, Sinusoidal | LearnedQK | Alibi):
+    """What positions alone contribute to every head's scores, as a function of lag.
+
+    Rotary: the mean over all pairs of tokens at that distance (embeddings as they are, each token counted once), and
+    the matching score of W_QK at that distance.
+    """
+    weights, rows, n = subject.folded, [], subject.context_length
+    gram = embedding_gram(weights)
+    for layer, facts in enumerate(weights.spec.layers):
+        matching: list[list[float | None]] = [[None] * weights.spec.n_heads] * lags
+        if isinstance(facts.positions, Rotary):
+            mean, spread = rotary_curve(weights, layer, torch.arange(n, dtype=torch.float64), gram)
+            mean = mean - mean.mean(-1, keepdim=True)
+            at = [layer_QK(weights, layer, lag) @ gram for lag in range(min(lags, n))]
+            matching = [positivity(QK.eigenvalues()).tolist() for QK in at]
+        elif facts.positions is not None or weights.spec.learned_positions:
+            scores = positional_scores(weights, layer, n)
+            mean, spread = lag_curve(scores - scores.mean(-1, keepdim=True), min(lags, n))
+        else:
             continue
-        scores = positional_scores(weights, layer, subject.context_length)
-        shown = scores - scores.mean(-1, keepdim=True)
-        mean, spread = lag_curve(shown, min(lags, subject.context_length))
-        for index in range(spec.n_heads):
-            for lag in range(mean.shape[-1]):
-                row = {"head": f"L{layer}H{index}", "lag": lag, "score": mean[index, lag].item()}
-                rows.append({**row, "spread": spread[index, lag].item()})
+        for index, lag in product(range(weights.spec.n_heads), range(min(lags, n))):
+            row = {"head": f"L{layer}H{index}", "lag": lag, "score": mean[index, lag].item()}
+            rows.append({**row, "spread": spread[index, lag].item(), "matching_score": matching[lag][index]})
     return rows
 
 
@@ -198,26 +161,11 @@ def trigrams(subject: Subject, *, count: int = 10, per_source: int = 1, delta: f
     return rows
 
 
-def _layer_pairs(subject: Subject) -> list[tuple[int, int]]:
-    """(later, earlier) layers, the only ones that compose."""
-    return [(later, earlier) for later in range(subject.model.spec.n_layers) for earlier in range(later)]
-
-
-def _pair_scores(pairs: Pairs | None, destination: int, source: int, baseline: float) -> dict[str, float | None]:
-    """One pair's numbers; None where they are undefined (rotary Q and K without a distance)."""
-    if pairs is None:
-        return {"score": None, "baseline": baseline, "ceiling": None, "z": None, "effect": None}
-    at = (destination, source)
-    score = pairs.score[at].item()
-    found = {"score": score, "baseline": baseline, "ceiling": pairs.ceiling[at].item(), "z": pairs.z[at].item()}
-    return {**found, "effect": score - baseline}
-
-
 def _head_circuits(subject: Subject, delta: float | int | None):
     weights = subject.folded
     for layer in range(weights.spec.n_layers):
         known = delta is not None or not _rotary(subject, layer)
-        qk = qk_circuit(weights, layer, delta).to(torch.float32) if known else None
+        qk = score_circuit(weights, layer, delta).to(torch.float32) if known else None
         ov = ov_circuit(weights, layer).to(torch.float32)
         scale = weights.spec.layers[layer].score_scale
         for index in range(weights.spec.n_heads):
@@ -249,9 +197,3 @@ def _bounded(count: int, tables: int) -> None:
         raise NotApplicable(f"count is {count}, must be at least 1")
     if count * tables > MOST_ROWS:
         raise ExpansionTooLarge(f"{count * tables:,} rows; pass a smaller count= (at most {MOST_ROWS:,} rows in all)")
-
-
-def _largest_first(rows: Rows, column: str) -> Rows:
-    """Sorted, undefined values last; equal values keep their order."""
-    known = [row for row in rows if row[column] is not None and not math.isnan(row[column])]
-    return sorted(known, key=lambda row: -row[column]) + [row for row in rows if row not in known]
