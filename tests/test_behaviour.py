@@ -1,5 +1,6 @@
 """What heads do on tokens: scores of a perfect head, of the oracle, and the near misses that must not pass."""
 
+import itertools
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 import oracle
 from cases import BY_NAME, CASES, agree
+from pathsum.behaviour import induction
 from pathsum.behaviour.attention import (
     default_block,
     earlier_copies,
@@ -22,7 +24,10 @@ from pathsum.behaviour.induction import copying_on_sequence, removal_losses, rep
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses
 from pathsum.errors import TextError
 from pathsum.paths.logits import expand
+from pathsum.runs.forward import forward, logits, soft_cap
 from pathsum.runs.graded import frozen_run
+from pathsum.runs.run import run_weights
+from pathsum.weights.model import Model
 from test_paths import recorded
 
 LAYERED = [case for case in CASES if case.spec.n_layers]
@@ -175,6 +180,22 @@ def test_a_head_removed_frozen_takes_exactly_its_terms_away():
         assert losses[f"L{layer}H{index}"] == pytest.approx(
             next_token_losses(left, case.tokens).mean().item(), rel=1e-9
         )
+
+
+@pytest.mark.parametrize("case", LAYERED, ids=repr)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_heads_removed_several_at_a_time_are_those_removed_one_by_one(case, frozen, monkeypatch):
+    tokens = torch.stack([case.tokens, case.tokens.flip(0)])
+    run = run_weights(Model("m", case.weights), case.weights, tokens)
+    monkeypatch.setattr(induction, "AT_ONCE", 2 * tokens.numel())
+    rows = torch.ones(2, tokens.shape[1] - 1, dtype=torch.bool)
+    rows[1, :3] = False
+    found, base = removal_losses(run, rows, frozen), run.frozen if frozen else None
+    for layer, index in itertools.product(range(case.spec.n_layers), range(case.spec.n_heads)):
+        done = forward(case.weights, tokens, frozen=base, without=frozenset({(layer, index)}))
+        capped = soft_cap(logits(case.weights.ends, done.residual, done.final_scale), case.spec.logit_cap)
+        expected = next_token_losses(capped, tokens)[rows].mean().item()
+        assert found[f"L{layer}H{index}"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_head_removed_live_lets_the_rest_react():

@@ -19,7 +19,7 @@ ENTRIES = 1 << 22
 MOST_ROWS = 1024
 """Of a block: the bound is that of its first row."""
 LEAST = 1e-12
-"""Smaller eigenvalues of a Gram matrix, over its largest, count as this: every T is right, but it must be invertible."""
+"""Smaller eigenvalues of a Gram matrix, over its largest, count as this: any T is right that can be inverted."""
 ROUNDING = 1e-5
 """By so much the bound is raised, relatively."""
 

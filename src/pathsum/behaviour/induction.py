@@ -5,11 +5,14 @@ from itertools import product
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from pathsum.runs.forward import forward, logits, soft_cap
-from pathsum.runs.graded import FrozenRun, graded_streams
+from pathsum.behaviour.losses import losses_at
+from pathsum.runs.forward import forward
+from pathsum.runs.graded import FrozenRun, streams
 from pathsum.runs.run import Run
+
+AT_ONCE = 4096
+"""Tokens run at once where heads are removed one by one, several at a time."""
 
 
 def copying_on_sequence(frozen: FrozenRun) -> list[Float[Tensor, " head"]]:
@@ -21,8 +24,8 @@ def copying_on_sequence(frozen: FrozenRun) -> list[Float[Tensor, " head"]]:
     run, W_U = frozen.run, frozen.ends.W_U
     own = W_U[run.tokens] - W_U.mean(0)
     found = []
-    for (block, seen), g in zip(frozen.layers, graded_streams(frozen), strict=False):
-        x = g.sum(0) * seen.attention_scale.unsqueeze(-1)
+    for (block, seen), stream in zip(frozen.layers, streams(frozen), strict=False):
+        x = stream * seen.attention_scale.unsqueeze(-1)
         kept = []
         for head in block.heads:
             added = ((x @ head.W_V.mT @ head.W_O.mT) * own).sum(-1)
@@ -39,18 +42,17 @@ def removal_losses(run: Run, rows: Tensor, frozen: bool) -> dict[str, float]:
     `frozen=True` keeps all recorded patterns, scales and MLP outputs, so only the terms through the head go;
     `frozen=False` lets the rest of the model react. `rows [*batch, pos − 1]` is a mask.
     """
-    residuals = forward(run.weights, run.tokens, record=True).residuals
+    weights, (n_layers, n_heads) = run.weights, (run.model.spec.n_layers, run.model.spec.n_heads)
+    residuals = forward(weights, run.tokens, record=True).residuals
     targets, found = run.tokens[..., 1:][rows], {}
-    for layer, index in product(range(run.model.spec.n_layers), range(run.model.spec.n_heads)):
-        out = forward(
-            run.weights,
-            run.tokens,
-            frozen=run.frozen if frozen else None,
-            without=frozenset({(layer, index)}),
-            begin=(layer, residuals[layer]),
-        )
-        kept = logits(run.weights.ends, out.residual[..., :-1, :][rows], out.final_scale[..., :-1][rows])
-        found[f"L{layer}H{index}"] = cross_entropy(soft_cap(kept, run.model.spec.logit_cap), targets).item()
+    for layer, heads in product(range(n_layers), torch.arange(n_heads).split(max(1, AT_ONCE // run.tokens.numel()))):
+        alone = [{(layer, index)} for index in heads.tolist()]
+        # What comes before the layer is as it was.
+        begin, kept = (layer, residuals[layer]), run.frozen if frozen else None
+        done = forward(weights, run.tokens, frozen=kept, without=alone, begin=begin)
+        for index, residual, scale in zip(heads.tolist(), done.residual, done.final_scale, strict=True):
+            losses = losses_at(weights, residual[..., :-1, :][rows], scale[..., :-1][rows], targets)
+            found[f"L{layer}H{index}"] = losses.mean().item()
     return found
 
 

@@ -1,9 +1,16 @@
 """Next-token losses, in nats per token, and how they fall along a text."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from pathsum.runs.forward import logits, soft_cap
 from pathsum.weights.spec import Spec
+from pathsum.weights.weights import Weights
+
+AT_ONCE = 1 << 24
+"""Logits in memory at once: 64 MB in float32."""
 
 
 def next_token_losses(
@@ -12,6 +19,20 @@ def next_token_losses(
     """`−log p(token[i+1] | …)` at every position but the last: entry 0 is the loss of predicting the second token."""
     log_probabilities = logits[..., :-1, :].log_softmax(-1)
     return -log_probabilities.gather(-1, tokens[..., 1:, None]).squeeze(-1)
+
+
+def losses_at(
+    weights: Weights,
+    residual: Float[Tensor, "row d_model"],
+    scale: Float[Tensor, " row"],
+    targets: Int[Tensor, " row"],
+) -> Float[Tensor, " row"]:
+    """Loss of predicting `targets` from the residual stream after the last layer, `AT_ONCE` logits at a time."""
+    ends, cap, found = weights.ends, weights.spec.logit_cap, []
+    for rows in torch.arange(len(targets)).split(max(1, AT_ONCE // weights.spec.d_vocab)):
+        capped = soft_cap(logits(ends, residual[rows], scale[rows]), cap)
+        found.append(cross_entropy(capped, targets[rows], reduction="none"))
+    return torch.cat(found) if found else residual.new_empty(0)
 
 
 def in_context_tokens(spec: Spec, length: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from pathsum.errors import ExpansionTooLarge
+from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.logits import Expansion, relative_error
 from pathsum.paths.paths import Path, chains, source_layer
 from pathsum.runs.forward import rotated
@@ -69,7 +69,10 @@ class ScoreExpansion:
 
     def by_order(self) -> ScoreSplit:
         """By (order of the query's paths, order of the key's paths), in one graded pass."""
-        g = next(islice(graded_streams(self.expansion.frozen), self.layer, None))
+        return self.of_stream(next(islice(graded_streams(self.expansion.frozen), self.layer, None)))
+
+    def of_stream(self, g: Float[Tensor, "order *batch pos d_model"]) -> ScoreSplit:
+        """`by_order` where the graded residual stream before the layer is at hand."""
         parts = {str(order): stream for order, stream in enumerate(g)}
         queries, keys = self._queries(parts), self._keys(parts)
         scale = self.block.attention.score_scale
@@ -77,7 +80,10 @@ class ScoreExpansion:
         where, distance = torch.arange(scores.shape[-1]), None
         if isinstance(alibi := self.block.attention.positions, Alibi):
             distance = alibi.bias(where, where, scores.dtype)[self.index]
-        target = self.expansion.run.frozen.layers[self.layer].scores[..., self.index, :, :]
+        recorded = self.expansion.run.frozen.layers[self.layer].scores
+        if recorded is None:
+            raise NotApplicable("the run was recorded without its scores: run it with scores=True")
+        target = recorded[..., self.index, :, :]
         return ScoreSplit(tuple(queries), tuple(keys), scores, distance, target)
 
     def terms(self, max_order: int | None = None, limit: int = 100_000) -> Iterator[ScoreTerm]:
@@ -154,3 +160,14 @@ def expand_scores(run: Run, head: str) -> ScoreExpansion:
 def head_scores(expansion: Expansion, head: str) -> ScoreExpansion:
     """`expand_scores` of a run that is expanded already."""
     return ScoreExpansion(expansion, *head_index(head, expansion.run.model.spec))
+
+
+@torch.no_grad()
+def score_errors(expansion: Expansion) -> dict[str, float]:
+    """Reconstruction error of every head's scores by order, in one graded pass for all heads."""
+    errors: dict[str, float] = {}
+    for (block, _), g in zip(expansion.frozen.layers, graded_streams(expansion.frozen), strict=False):
+        for index in range(block.n_heads):
+            split = ScoreExpansion(expansion, block.layer, index).of_stream(g)
+            errors[f"L{block.layer}H{index}"] = split.check()
+    return errors

@@ -1,15 +1,16 @@
 """The one forward pass: it trains, records and replays.
 
 1. `forward(weights, tokens)` is the model, differentiable, and keeps nothing.
-2. With `record=True` it also returns what a frozen run needs: patterns, norm scales, MLP outputs (`Frozen`).
+2. With `record=True` it also returns what a frozen run needs: patterns, norm scales, MLP outputs (`Frozen`), and the
+   scores unless `scores=False`.
 3. With `frozen=` it replays: patterns, scales and MLP outputs are taken from there, so the pass is affine in what
-   remains. `without=` leaves heads out, frozen or live; `begin=` starts in the middle.
+   remains. `without=` leaves heads out, frozen or live, one set or several at once; `begin=` starts in the middle.
 
 Shapes carry any leading batch axes: tokens `[*batch, pos]`, patterns `[*batch, head, dst, src]`.
 """
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,8 +34,8 @@ class FrozenLayer:
     pattern: Float[Tensor, "*batch head dst src"]
     attention_scale: Float[Tensor, "*batch pos"]
     post_attention_scale: Float[Tensor, "*batch pos"]
-    scores: Float[Tensor, "*batch head dst src"]
-    """Before cap and mask, so that their expansion can be checked."""
+    scores: Float[Tensor, "*batch head dst src"] | None
+    """Before cap and mask, so that their expansion can be checked; None where a run was told not to keep them."""
     query_scale: Float[Tensor, "*batch head pos"]
     key_scale: Float[Tensor, "*batch kv pos"]
     mlp: Float[Tensor, "*batch pos d_model"] | None = None
@@ -69,13 +70,15 @@ def forward(
     tokens: Int[Tensor, "*batch pos"],
     *,
     record: bool = False,
+    scores: bool = True,
     frozen: Frozen | None = None,
-    without: Set[HeadIndex] = frozenset(),
+    without: Set[HeadIndex] | Sequence[Set[HeadIndex]] = frozenset(),
     begin: tuple[int, Float[Tensor, "*batch pos d_model"]] | None = None,
 ) -> Pass:
     """Residual stream after the last layer; `logits(ends, pass.residual, pass.final_scale)` finishes it.
 
     `begin=(layer, residual)` starts before that layer with that residual stream instead of with the embedding.
+    With several sets in `without` the result has one more leading axis: a pass for each set, all at once.
 
     Raises `TextError` for tokens outside the vocabulary or a text longer than the context.
     """
@@ -83,18 +86,19 @@ def forward(
     ends = weights.ends
     positions = torch.arange(tokens.shape[-1], device=tokens.device)
     first, x = (0, embed(weights, ends, tokens)) if begin is None else begin
+    x = x if isinstance(without, Set) else x.expand(len(without), *x.shape)
     layers: list[FrozenLayer] = []
     residuals: list[Tensor] = []
     for layer in range(first, weights.spec.n_layers):
         block = weights.block(layer)
         seen = None if frozen is None else frozen.layers[layer]
         residuals += [x] if record else []
-        skip = frozenset(head for at, head in without if at == layer)
-        out, trace = _attention(block, ends, x, positions, seen, skip)
+        kept = _kept(block, without, tokens.dim() - 1, x)
+        out, trace = _attention(block, ends, x, positions, seen, kept)
         mlp_out = _mlp(block, x if weights.spec.parallel else x + out, seen)
         x = x + out if mlp_out is None else x + out + mlp_out
-        layers += [replace(trace, mlp=mlp_out)] if record else []
-    final_scale = ends.final_norm.scale(x) if frozen is None else frozen.final_scale
+        layers += [replace(trace, mlp=mlp_out, scores=trace.scores if scores else None)] if record else []
+    final_scale = ends.final_norm.scale(x) if frozen is None else frozen.final_scale.expand(x.shape[:-1])
     return Pass(x, final_scale, tuple(layers), tuple(residuals))
 
 
@@ -121,20 +125,20 @@ def soft_cap(x: Float[Tensor, "*any"], cap: float | int | None) -> Float[Tensor,
 
 
 def _attention(
-    block: Block, ends: Ends, x: Tensor, positions: Tensor, seen: FrozenLayer | None, skip: Set[int]
+    block: Block, ends: Ends, x: Tensor, positions: Tensor, seen: FrozenLayer | None, kept: Tensor | None
 ) -> tuple[Tensor, FrozenLayer]:
     """What attention adds to the stream, and what it took (live, or from `seen`) to be linear."""
     norm, post = block.attention_norm, block.post_attention_norm
-    scale = norm.scale(x) if seen is None else seen.attention_scale
+    scale = norm.scale(x) if seen is None else seen.attention_scale.expand(x.shape[:-1])
     read = norm.apply(x, scale)
     if seen is not None:
-        out = _moved(block, read, seen.pattern, skip)
-        return post.apply(out, seen.post_attention_scale), seen
+        out = _moved(block, read, seen.pattern, kept)
+        return post.apply(out, seen.post_attention_scale.expand(x.shape[:-1])), seen
     queries, query_scale = queries_of(block, ends, read, positions)
     keys, key_scale = keys_of(block, ends, read, positions)
     scores = _scores(block, queries, keys, positions)
     pattern = _softmax(block, scores, positions)
-    out = _moved(block, read, pattern, skip)
+    out = _moved(block, read, pattern, kept)
     post_scale = post.scale(out)
     return post.apply(out, post_scale), FrozenLayer(pattern, scale, post_scale, scores, query_scale, key_scale)
 
@@ -197,17 +201,27 @@ def _softmax(block: Block, scores: Tensor, positions: Tensor) -> Tensor:
     return torch.cat([masked, sink], dim=-1).softmax(-1)[..., :-1]
 
 
-def _moved(block: Block, read: Tensor, pattern: Tensor, skip: Set[int]) -> Tensor:
+def _moved(block: Block, read: Tensor, pattern: Tensor, kept: Tensor | None) -> Tensor:
     """Sum of the heads, `Σ_h (A_h ⊗ W_O^h)(W_V^h x + b_V)`, plus b_O: concatenate and project."""
     n_kv = block.W_V.shape[0]
     b_V = None if block.b_V is None else block.b_V.flatten()
     values = per_head(block, split_heads(linear(read, block.W_V.flatten(0, 1), b_V), n_kv))
     mixed = pattern.to(values.dtype) @ values
-    if skip:
-        kept = torch.tensor([h not in skip for h in range(block.n_heads)], device=mixed.device)
-        mixed = mixed * kept[:, None, None]
+    mixed = mixed if kept is None else mixed * kept
     W_O = block.W_O.transpose(0, 1).flatten(1)
     return linear(mixed.transpose(-3, -2).flatten(-2), W_O, block.b_O)
+
+
+def _kept(block: Block, without: Set[HeadIndex] | Sequence[Set[HeadIndex]], batch: int, x: Tensor) -> Tensor | None:
+    """0 for the heads to leave out, 1 for the others, as it multiplies `[*batch, head, pos, d_head]`; None for all."""
+    sets = [without] if isinstance(without, Set) else without
+    out = [[head for layer, head in heads if layer == block.layer] for heads in sets]
+    if not any(out):
+        return None
+    kept = x.new_ones(len(sets), *[1] * batch, block.n_heads, 1, 1)
+    for index, heads in enumerate(out):
+        kept[index, ..., heads, :, :] = 0
+    return kept[0] if isinstance(without, Set) else kept
 
 
 def split_heads(x: Float[Tensor, "*batch pos width"], n: int) -> Float[Tensor, "*batch n pos d_head"]:

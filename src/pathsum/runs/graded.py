@@ -24,12 +24,13 @@ from pathsum.weights.weights import Ends, Weights
 
 @dataclass(frozen=True, repr=False)
 class FrozenRun:
-    """A run with its weights folded: what every expansion works on."""
+    """A run with its weights folded: what every expansion works on. MLPs are sources, so their weights are not here."""
 
     run: Run
     weights: Weights
     ends: Ends
     blocks: tuple[Block, ...]
+    """Without their MLPs."""
 
     def __repr__(self) -> str:
         return f"FrozenRun({self.run!r})"
@@ -46,12 +47,15 @@ class FrozenRun:
         return torch.nn.functional.linear(x * self.run.frozen.final_scale.unsqueeze(-1), self.ends.W_U)
 
 
-def frozen_run(run: Run) -> FrozenRun:
-    """Fold the run's weights; exact, so the recorded patterns and scales stay true, in the folded weights' dtype."""
-    weights = run.weights.fold().load()
-    wide = lambda tensor: tensor.to(weights.W_E.dtype)
-    parts = {name: map_tensors(getattr(run, name), wide) for name in ("logits", "frozen", "uncapped_logits")}
-    return FrozenRun(replace(run, **parts), weights, weights.ends, tuple(weights.blocks))
+def frozen_run(run: Run, folded: Weights | None = None) -> FrozenRun:
+    """Fold the run's weights; exact, so the recorded patterns and scales stay true, in the folded weights' dtype.
+
+    `folded` are these weights, where they are in memory already.
+    """
+    weights = run.weights.fold().load_attention() if folded is None else folded
+    blocks = tuple(weights.attention(layer) for layer in range(weights.spec.n_layers))
+    frozen = map_tensors(run.frozen, lambda tensor: tensor.to(weights.W_E.dtype))
+    return FrozenRun(replace(run, frozen=frozen), weights, weights.ends, blocks)
 
 
 @torch.no_grad()
@@ -65,10 +69,34 @@ def graded_streams(frozen: FrozenRun) -> Iterator[Float[Tensor, "order *batch po
         yield g
         empty = torch.zeros_like(g[:1])
         g = torch.cat([g, empty]) + torch.cat([empty, heads_output(block, seen, g)])
-        for source in (bias_source(block, seen), seen.mlp):
-            if source is not None:
-                g[0] += source
+        for source in _constants(block, seen):
+            g[0] += source
     yield g
+
+
+@torch.no_grad()
+def streams(frozen: FrozenRun) -> Iterator[Float[Tensor, "*batch pos d_model"]]:
+    """The residual stream before layer 0, 1, …, and last after the final layer: all orders' sum, at the cost of one."""
+    x = embed(frozen.weights, frozen.ends, frozen.run.tokens)
+    for block, seen in frozen.layers:
+        yield x
+        x = sum(_constants(block, seen), x + heads_output(block, seen, x))
+    yield x
+
+
+@torch.no_grad()
+def direct_streams(frozen: FrozenRun) -> Iterator[Float[Tensor, "*batch pos d_model"]]:
+    """The same of order 0 alone: the embedding and what biases and MLPs have written."""
+    x = embed(frozen.weights, frozen.ends, frozen.run.tokens)
+    for block, seen in frozen.layers:
+        yield x
+        x = sum(_constants(block, seen), x)
+    yield x
+
+
+def _constants(block: Block, seen: FrozenLayer) -> list[Tensor]:
+    """What the layer writes whatever its heads read: biases, and the MLP's recorded output."""
+    return [source for source in (bias_source(block, seen), seen.mlp) if source is not None]
 
 
 def graded(frozen: FrozenRun) -> Float[Tensor, "order *batch pos d_model"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -22,22 +23,33 @@ class Run:
     weights: Weights
     """The raw weights that ran, in the dtype they ran in."""
     tokens: Int[Tensor, "*batch pos"]
-    logits: Float[Tensor, "*batch pos d_vocab"]
-    """The model's own, soft-capped where it does that."""
+    residual: Float[Tensor, "*batch pos d_model"]
+    """The residual stream after the last layer."""
     frozen: Frozen
-    uncapped_logits: Float[Tensor, "*batch pos d_vocab"]
-    """Before any soft-cap: what an expansion sums to."""
     bos: bool
 
     def __repr__(self) -> str:
-        return f"Run(of {self.model.name!r}, tokens {list(self.tokens.shape)}, logits {list(self.logits.shape)})"
+        shape = [*self.tokens.shape, self.model.spec.d_vocab]
+        return f"Run(of {self.model.name!r}, tokens {list(self.tokens.shape)}, logits {shape})"
+
+    @cached_property
+    def uncapped_logits(self) -> Float[Tensor, "*batch pos d_vocab"]:
+        """Before any soft-cap: what an expansion sums to. Made when asked for: they may be larger than all the rest."""
+        x, scale = self.residual, self.frozen.final_scale
+        with torch.no_grad():
+            return logits(self.weights.ends, x, scale.to(x.dtype)).to(scale.dtype)
+
+    @property
+    def logits(self) -> Float[Tensor, "*batch pos d_vocab"]:
+        """The model's own, soft-capped where it does that."""
+        return soft_cap(self.uncapped_logits, self.model.spec.logit_cap)
 
     @property
     def patterns(self) -> Float[Tensor, "*batch layer head dst src"]:
         """Attention patterns of all heads."""
         if not self.frozen.layers:
             pos = self.tokens.shape[-1]
-            return self.logits.new_zeros(*self.tokens.shape[:-1], 0, self.model.spec.n_heads, pos, pos)
+            return self.residual.new_zeros(*self.tokens.shape[:-1], 0, self.model.spec.n_heads, pos, pos)
         return torch.stack([layer.pattern for layer in self.frozen.layers], dim=-4)
 
     @property
@@ -73,10 +85,8 @@ def run(
 
 
 @torch.no_grad()
-def run_weights(model: Model, weights: Weights, tokens: Int[Tensor, "*batch pos"]) -> Run:
-    """`run` with the weights already in memory and in their dtype."""
-    trace = forward(weights, tokens, record=True)
-    uncapped = logits(weights.ends, trace.residual, trace.final_scale)
+def run_weights(model: Model, weights: Weights, tokens: Int[Tensor, "*batch pos"], *, scores: bool = True) -> Run:
+    """`run` with these weights, in their dtype; `scores=False` keeps patterns only, half of what a run keeps."""
+    trace = forward(weights, tokens, record=True, scores=scores)
     has_bos = model.spec.bos is not None and tokens.numel() > 0 and bool((tokens[..., 0] == model.spec.bos).all())
-    capped = soft_cap(uncapped, model.spec.logit_cap)
-    return Run(model, weights, tokens, capped, trace.frozen, uncapped, has_bos)
+    return Run(model, weights, tokens, trace.residual, trace.frozen, has_bos)
