@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -450,3 +452,90 @@ def test_a_name_that_asks_for_the_hub(tmp_path, monkeypatch, expected):
 def test_the_hub_without_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     refused("hf:owner/tiny", r"pip install 'pathsum\[hub\]'")
+
+
+# ---- damaged files: one clear error, or a model, and nothing else ----
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    return folder_of(tmp_path_factory.mktemp("whole"), model=llama_tensors())
+
+
+def opens_or_says_why(folder: Path) -> None:
+    """Anything but a model or a `CheckpointError` fails the test."""
+    try:
+        pathsum.open(folder).weights.load()
+    except CheckpointError as error:
+        assert str(error)
+
+
+damage = st.one_of(
+    st.tuples(st.just("cut"), st.integers(0, 4000), st.just(0)),
+    st.tuples(st.just("set"), st.integers(0, 4000), st.integers(0, 255)),
+    st.tuples(st.just("grow"), st.integers(0, 4000), st.integers(1, 64)),
+)
+
+
+def damaged(content: bytes, how: tuple[str, int, int]) -> bytes:
+    kind, at, value = how
+    at = at % (len(content) + 1)
+    if kind == "cut":
+        return content[:at]
+    return content[:at] + bytes([value]) * (1 if kind == "set" else value) + content[at + (kind == "set") :]
+
+
+@settings(max_examples=150)
+@given(file=st.sampled_from(["config.json", "model.safetensors"]), hows=st.lists(damage, min_size=1, max_size=3))
+def test_damaged_files_are_an_error_or_a_model(whole, tmp_path_factory, file, hows):
+    folder = tmp_path_factory.mktemp("damaged")
+    for path in whole.iterdir():
+        content = path.read_bytes()
+        for how in hows if path.name == file else []:
+            content = damaged(content, how)
+        (folder / path.name).write_bytes(content)
+    opens_or_says_why(folder)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+FIELDS = [*CONFIG, "rope_scaling", "rope_parameters", "head_dim", "num_key_value_heads", "tie_word_embeddings",
+          "rms_norm_eps", "rope_theta", "attention_bias", "bos_token_id", "quantization_config",
+          "text_config"]  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(changes=st.dictionaries(st.sampled_from(FIELDS), values, min_size=1, max_size=3))
+def test_any_value_of_any_field_is_an_error_or_a_model(changes):
+    try:
+        pathsum.open(llama_tensors(), config={**CONFIG, **changes}).weights.load()
+    except CheckpointError as error:
+        assert str(error)
+
+
+ROPE = ["rope_type", "type", "factor", "rope_theta", "low_freq_factor", "high_freq_factor", "short_factor", "beta_fast",
+        "original_max_position_embeddings", "attention_factor", "mscale", "mscale_all_dim", "partial_rotary_factor",
+        "truncate", "beta_slow"]  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(
+    kind=st.sampled_from(["linear", "dynamic", "yarn", "llama3", "longrope", "default"]),
+    changes=st.dictionaries(st.sampled_from(ROPE), values, max_size=4),
+)
+def test_any_rotary_scaling_is_an_error_or_a_model(kind, changes):
+    full = {
+        "rope_type": kind,
+        "factor": 2.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "short_factor": [1.0, 2.0],
+    }
+    try:
+        model = pathsum.open(llama_tensors(), config={**CONFIG, "rope_scaling": {**full, **changes}})
+        assert logits(model).isfinite().all()
+    except CheckpointError as error:
+        assert str(error)

@@ -3,7 +3,7 @@
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,18 +149,24 @@ def _in_memory(source: Any, given: _Given) -> Model:
     """A `transformers` model, or a state dict with `config=`."""
     config, stored = given.config, source
     if not isinstance(source, Mapping):
-        if not hasattr(source, "state_dict") or not hasattr(source, "config"):
-            raise CheckpointError(
-                f"open() takes a name, a path, a state dict, or a model with .config and .state_dict(), "
-                f"not {type(source).__name__}"
-            )
+        config = _config_of(source) if config is None else config
         stored = source.state_dict()
-        config = _plain(source.config.to_dict()) if config is None else config
-    if config is None:
-        raise CheckpointError("a state dict needs config=: the model's config.json, as a dict or a path")
     spec, weights = _weights(stored, config, given.family)
     tokenizer = tokenizer_from(given.tokenizer)
     return Model(spec.family, weights if spec.family == "pathsum" else with_bos(weights, tokenizer, None), tokenizer)
+
+
+def _config_of(model: Any) -> dict[str, Any] | Spec | None:
+    """What a model in memory says of itself: `.config` or, in TransformerLens, `.cfg`."""
+    config = getattr(model, "config", None) or getattr(model, "cfg", None)
+    if not hasattr(model, "state_dict") or config is None:
+        raise CheckpointError(
+            f"open() takes a name, a path, a state dict, or a model with .config and .state_dict(), "
+            f"not {type(model).__name__}"
+        )
+    if hasattr(config, "to_dict"):
+        return _plain(config.to_dict())
+    return _plain(asdict(config) if is_dataclass(config) else config)  # type: ignore[arg-type]
 
 
 # ---- from tensors and a config ----
@@ -173,7 +179,10 @@ def _weights(
     if isinstance(config, Spec):
         return config, Weights.from_tensors(config, stored)
     if config is None:
-        raise CheckpointError("no config.json lies beside it; put the model's there, or pass config=")
+        raise CheckpointError(
+            "nothing says what the tensors are: the model needs config=, its config.json as a dict or a path (that of a "
+            "TransformerLens model is model.cfg.to_dict()), or config.json beside its file"
+        )
     config = _text_part(config)
     if family is None and config.get("model_type") == "pathsum":
         spec = _own_spec(config)
@@ -223,8 +232,8 @@ def _unwrapped(
 
 def _text_part(config: dict[str, Any]) -> dict[str, Any]:
     """The language model's config of a model that also sees or hears; the rest does not enter on text."""
-    inner = config.get("text_config")
-    if not isinstance(inner, dict) or config.get("model_type") in FAMILIES:
+    inner, kind = config.get("text_config"), config.get("model_type")
+    if not isinstance(inner, dict) or not isinstance(kind, str) or kind in FAMILIES:
         return config
     tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     return {**tied, **inner}

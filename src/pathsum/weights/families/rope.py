@@ -25,10 +25,15 @@ def rotary(config: Config, d_head: int, layer_type: str | None = None, interleav
             f"turns {d_rotary} coordinates; they turn in pairs, so it must be an even number from 2 to d_head"
         )
     kind = rope_kind(parameters)
-    if kind not in _SCALINGS:
+    if not isinstance(kind, str) or kind not in _SCALINGS:
         raise CheckpointError(f"config: rope_type {kind!r} is not one of {', '.join(_SCALINGS)}")
-    frequencies = [base ** (-2 * i / d_rotary) for i in range(d_rotary // 2)]
-    scaled, magnitude = _SCALINGS[kind](frequencies, parameters, config, base)
+    try:
+        frequencies = [base ** (-2 * i / d_rotary) for i in range(d_rotary // 2)]
+        scaled, magnitude = _SCALINGS[kind](frequencies, parameters, config, base)
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"config: rope_theta {base} with the {kind} scaling {parameters.plain} gives no frequencies: {error}"
+        ) from error
     return Rotary(d_rotary, base, interleaved, None if scaled is None else tuple(scaled), magnitude)
 
 
