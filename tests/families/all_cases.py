@@ -1,5 +1,6 @@
 """Every case of every family, and its reference run, made once."""
 
+import copy
 import functools
 import importlib
 import tempfile
@@ -57,4 +58,5 @@ def made(case: Case) -> Made:
 def config_of(case: Case, **changed: Any) -> Any:
     """The reference's config object."""
     fields = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, **case.fields, **changed}
-    return reference.transformers.AutoConfig.for_model(case.model_type, **fields)
+    # A copy: it writes its defaults into nested objects.
+    return reference.transformers.AutoConfig.for_model(case.model_type, **copy.deepcopy(fields))

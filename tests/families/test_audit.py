@@ -14,6 +14,8 @@ from pathsum.errors import CheckpointError
 
 FIRST = {case.model_type: case for case in reversed(CASES)}
 """One case a family: its first."""
+NOT_EAGER = {"use_bidirectional_attention"}
+"""Fields that the reference honours with its default attention, but not with the one that shows its patterns."""
 
 
 def perturbed(value: Any) -> list[Any]:
@@ -68,7 +70,7 @@ def test_every_field_that_changes_the_numbers_is_honoured_or_refused(case, unche
             mine = ours(case, model, name, other)
             moved = not torch.allclose(logits, base.reference.logits, rtol=1e-9, atol=1e-9)
             if mine is None:
-                assert moved, f"{name} = {other!r} changes nothing, but is refused"
+                assert moved or name in NOT_EAGER, f"{name} = {other!r} changes nothing, but is refused"
                 continue
             try:
                 agree(mine, logits, 1e-10)

@@ -6,10 +6,22 @@ from typing import Any
 
 from pathsum.errors import CheckpointError, UnsupportedFamily
 from pathsum.weights.families.family import Family
+from pathsum.weights.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_TEXT
 from pathsum.weights.families.gpt2 import GPT2
+from pathsum.weights.families.gpt_oss import GPT_OSS
+from pathsum.weights.families.granite import GRANITE
 from pathsum.weights.families.llama import LLAMA
+from pathsum.weights.families.mistral import MISTRAL, MIXTRAL
+from pathsum.weights.families.olmo import OLMO2
+from pathsum.weights.families.phi3 import PHI3
+from pathsum.weights.families.qwen import QWEN2, QWEN3
+from pathsum.weights.families.smollm import SMOLLM3
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (GPT2, LLAMA)}
+KNOWN = (
+    GPT2,
+    LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, GEMMA, GEMMA2, GEMMA3_TEXT, GEMMA3, PHI3, OLMO2, SMOLLM3, GRANITE, GPT_OSS,
+)  # fmt: skip
+FAMILIES: dict[str, Family] = {family.name: family for family in KNOWN}
 """By the `model_type` of their configs."""
 
 

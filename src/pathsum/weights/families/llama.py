@@ -1,52 +1,97 @@
 """Llama and its kin: RMSNorm before each part, rotary positions, grouped heads, gated MLPs."""
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 from pathsum.weights.families.config import ACTIVATIONS, Config, bos_of, model_shape
-from pathsum.weights.families.family import Family, Source, Table, linear, norm, unembedding
-from pathsum.weights.families.rope import rope_context, rotary
-from pathsum.weights.spec import Attention, Spec
+from pathsum.weights.families.family import Family, Source, unembedding
+from pathsum.weights.families.rope import rope_context, rope_parameters, rotary
+from pathsum.weights.positions import Rotary
+from pathsum.weights.spec import Activation, Attention, Spec
+
+# ---- facts ----
 
 
-def llama_spec(config: Config, family: str, layers: tuple[Attention, ...] | None = None) -> Spec:
-    """Facts shared by the family's kin; `layers` where they are not all alike."""
+def llama_spec(
+    config: Config,
+    family: str,
+    layers: tuple[Attention, ...] | None = None,
+    activation: Activation | None = None,
+    **facts: Any,
+) -> Spec:
+    """Facts shared by the family's kin, the rest of `Spec` by name in `facts`."""
     shape = model_shape(config)
     shape["n_ctx"] = rope_context(config, shape["n_ctx"])
-    if layers is None:
-        layers = (Attention(rotary(config, shape["d_head"]), shape["d_head"] ** -0.5),) * shape["n_layers"]
     return Spec(
         **shape,
-        layers=layers,
+        layers=attentions(config) if layers is None else layers,
         d_mlp=config.whole("intermediate_size"),
-        activation=config.choice("hidden_act", among=ACTIVATIONS),
+        activation=config.choice("hidden_act", among=ACTIVATIONS) if activation is None else activation,
         norm="rms",
         norm_eps=config.number("rms_norm_eps"),
         bos=bos_of(config),
         prepend_bos=False,
         family=family,
+        **facts,
     )
 
 
-ATTENTION: Table = {
-    **linear("L{layer}.W_Q", "L{layer}.b_Q", "layers.{layer}.self_attn.q_proj"),
-    **linear("L{layer}.W_K", "L{layer}.b_K", "layers.{layer}.self_attn.k_proj"),
-    **linear("L{layer}.W_V", "L{layer}.b_V", "layers.{layer}.self_attn.v_proj"),
-    **linear("L{layer}.W_O", "L{layer}.b_O", "layers.{layer}.self_attn.o_proj"),
-}
-GATED: Table = {
-    **linear("L{layer}.mlp.W_gate", "L{layer}.mlp.b_gate", "layers.{layer}.mlp.gate_proj"),
-    **linear("L{layer}.mlp.W_in", "L{layer}.mlp.b_in", "layers.{layer}.mlp.up_proj"),
-    **linear("L{layer}.mlp.W_out", "L{layer}.mlp.b_out", "layers.{layer}.mlp.down_proj"),
-}
+def attentions(
+    config: Config, windows: Sequence[int | None] | None = None, score_scale: float | int | None = None
+) -> tuple[Attention, ...]:
+    """One `Attention` a layer, all rotating alike; scores times 1/√d_head unless said otherwise."""
+    shape = model_shape(config)
+    scale = shape["d_head"] ** -0.5 if score_scale is None else score_scale
+    rotation = whole_heads(config, shape["d_head"])
+    return tuple(Attention(rotation, scale, window) for window in windows or [None] * shape["n_layers"])
+
+
+def whole_heads(config: Config, d_head: int) -> Rotary:
+    """Rotation of all of a head's coordinates; these families know no other."""
+    for place in (config, rope_parameters(config)):
+        place.only("partial_rotary_factor", 1, why="the reference implementation of this family rotates whole heads")
+    return rotary(config, d_head)
+
+
+# ---- names ----
+
+LAYER = "layers.{layer}"
+QKV = {"W_Q": "q_proj", "W_K": "k_proj", "W_V": "v_proj"}
+OUT = {"W_O": "o_proj"}
+GATED = {"mlp.W_gate": "gate_proj", "mlp.W_in": "up_proj", "mlp.W_out": "down_proj"}
+PARTS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+
+
+def linears(module: str, names: Mapping[str, str], bias: bool = False) -> dict[str, Source]:
+    """Every layer's `torch.nn.Linear`s inside `module`, by our names for their matrices, with or without biases."""
+    found: dict[str, Source] = {}
+    for ours, theirs in names.items():
+        found[f"L{{layer}}.{ours}"] = f"{LAYER}.{module}.{theirs}.weight"
+        if bias:
+            found[f"L{{layer}}.{ours.replace('W_', 'b_')}"] = f"{LAYER}.{module}.{theirs}.bias"
+    return found
+
+
+def ends(config: Config, gain: Callable[[str], Source] = str) -> dict[str, Source]:
+    """Embedding, unembedding and final norm."""
+    return {
+        "W_E": "embed_tokens.weight",
+        "W_U": unembedding(config, "embed_tokens.weight"),
+        "final_norm.gain": gain("norm.weight"),
+    }
+
+
+def gains(names: Mapping[str, str], gain: Callable[[str], Source] = str) -> dict[str, Source]:
+    """Every layer's norms, by our names for them."""
+    return {f"L{{layer}}.{ours}.gain": gain(f"{LAYER}.{theirs}.weight") for ours, theirs in names.items()}
 
 
 def llama_table(config: Config) -> dict[str, Source]:
     return {
-        "W_E": "embed_tokens.weight",
-        "W_U": unembedding(config, "embed_tokens.weight"),
-        **norm("final_norm", "norm"),
-        **ATTENTION,
-        **norm("L{layer}.attention_norm", "layers.{layer}.input_layernorm"),
-        **norm("L{layer}.mlp_norm", "layers.{layer}.post_attention_layernorm"),
-        **GATED,
+        **ends(config),
+        **gains(PARTS),
+        **linears("self_attn", QKV | OUT, config.truth("attention_bias", default=False)),
+        **linears("mlp", GATED, config.truth("mlp_bias", default=False)),
     }
 
 

@@ -39,6 +39,7 @@ def rotary(config: Config, d_head: int, layer_type: str | None = None, interleav
 
 def rope_parameters(config: Config, layer_type: str | None = None) -> Config:
     """The config's object of rotary parameters, of one layer type where there are several."""
+    config.get("rope_parameters", "rope_scaling", default=None)  # an error where both are there and disagree
     found = config.part("rope_parameters") if config.plain.get("rope_parameters") else config.part("rope_scaling")
     return found.part(layer_type) if layer_type is not None and layer_type in found.plain else found
 
@@ -59,20 +60,20 @@ def _original(parameters: Config, config: Config) -> int:
     return outside or inside or config.whole("max_position_embeddings", "n_positions")
 
 
-Scaled = tuple[list[float] | None, float]
+Scaled = tuple[list[float] | None, float | int]
 
 
-def _default(frequencies: list[float], parameters: Config, config: Config, base: float) -> Scaled:
+def _default(frequencies: list[float], parameters: Config, config: Config, base: float | int) -> Scaled:
     """Also "dynamic", whose frequencies change only beyond `max_position_embeddings`, where no text is read."""
     return None, 1.0
 
 
-def _linear(frequencies: list[float], parameters: Config, config: Config, base: float) -> Scaled:
+def _linear(frequencies: list[float], parameters: Config, config: Config, base: float | int) -> Scaled:
     factor = parameters.number("factor")
     return [f / factor for f in frequencies], 1.0
 
 
-def _llama3(frequencies: list[float], parameters: Config, config: Config, base: float) -> Scaled:
+def _llama3(frequencies: list[float], parameters: Config, config: Config, base: float | int) -> Scaled:
     """Low frequencies divided, high ones kept, those between interpolated."""
     factor, original = parameters.number("factor"), _original(parameters, config)
     low, high = parameters.number("low_freq_factor"), parameters.number("high_freq_factor")
@@ -87,13 +88,13 @@ def _llama3(frequencies: list[float], parameters: Config, config: Config, base: 
     return [scaled(f) for f in frequencies], 1.0
 
 
-def _yarn(frequencies: list[float], parameters: Config, config: Config, base: float) -> Scaled:
+def _yarn(frequencies: list[float], parameters: Config, config: Config, base: float | int) -> Scaled:
     """Divided below a ramp over the pairs, kept above it; vectors lengthened by a function of the factor."""
     original = _original(parameters, config)
     factor = parameters.number("factor", default=None) or config.whole("max_position_embeddings") / original
     n = 2 * len(frequencies)
 
-    def pair_turning(turns: float) -> float:
+    def pair_turning(turns: float | int) -> float:
         return n * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     low = pair_turning(parameters.number("beta_fast", default=32.0) or 32.0)
@@ -107,7 +108,7 @@ def _yarn(frequencies: list[float], parameters: Config, config: Config, base: fl
     return scaled, _yarn_magnitude(parameters, factor)
 
 
-def _yarn_magnitude(parameters: Config, factor: float) -> float:
+def _yarn_magnitude(parameters: Config, factor: float | int) -> float | int:
     given = parameters.number("attention_factor", default=None)
     if given is not None:
         return given
@@ -116,7 +117,7 @@ def _yarn_magnitude(parameters: Config, factor: float) -> float:
     return lengthened(mscale) / lengthened(over) if mscale and over else lengthened(1.0)
 
 
-def _longrope(frequencies: list[float], parameters: Config, config: Config, base: float) -> Scaled:
+def _longrope(frequencies: list[float], parameters: Config, config: Config, base: float | int) -> Scaled:
     """One divisor a pair (the short ones: `rope_context` keeps to the original context)."""
     divisors = parameters.get("short_factor")
     if not isinstance(divisors, list) or len(divisors) != len(frequencies):
