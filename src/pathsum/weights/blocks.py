@@ -124,7 +124,7 @@ class Experts(Mlp):
         """One expert's MLP, as views."""
         names = ("W_in", "W_out", "b_in", "b_out", "W_gate", "b_gate")
         stacked: dict[str, Any] = {name: getattr(self, name) for name in names}
-        own = {name: None if value is None else value[index] for name, value in stacked.items()}
+        own: dict[str, Any] = {name: None if v is None else v[index] for name, v in stacked.items()}
         return Mlp(self.activation, **own, limit=self.limit)
 
     def fold(self, norm: Norm, post: Norm) -> "Experts":

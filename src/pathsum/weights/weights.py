@@ -312,7 +312,8 @@ class _Reader:
         if spec.n_experts is None:
             return Mlp(spec.activation, **fields)
         fields |= {name: self.read(f"{prefix}mlp.{name}") for name in ("W_router", "b_router")}
-        return Experts(spec.activation, **fields, chosen=spec.experts_per_token)
+        fields["chosen"] = spec.experts_per_token
+        return Experts(spec.activation, **fields)
 
     def _kind(self, norm: str, prefix: str) -> NormKind:
         """Norms before attention and MLP are always there (unless `pre_norm` is off); others with a gain or a bias."""
