@@ -5,6 +5,8 @@ from collections.abc import Collection
 from typing import Any
 
 from pathsum.errors import CheckpointError, UnsupportedFamily
+from pathsum.weights.families.bloom_falcon import BLOOM, FALCON
+from pathsum.weights.families.eleuther import GPT_NEO, GPT_NEOX, GPTJ
 from pathsum.weights.families.family import Family
 from pathsum.weights.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_TEXT
 from pathsum.weights.families.gpt2 import GPT2
@@ -12,13 +14,17 @@ from pathsum.weights.families.gpt_oss import GPT_OSS
 from pathsum.weights.families.granite import GRANITE
 from pathsum.weights.families.llama import LLAMA
 from pathsum.weights.families.mistral import MISTRAL, MIXTRAL
+from pathsum.weights.families.nanogpt import NANOGPT
 from pathsum.weights.families.olmo import OLMO2
+from pathsum.weights.families.opt import OPT
 from pathsum.weights.families.phi3 import PHI3
+from pathsum.weights.families.phi_stablelm import PHI, STABLELM
 from pathsum.weights.families.qwen import QWEN2, QWEN3
 from pathsum.weights.families.smollm import SMOLLM3
+from pathsum.weights.families.transformer_lens import TRANSFORMER_LENS
 
 KNOWN = (
-    GPT2,
+    GPT2, GPT_NEO, GPTJ, GPT_NEOX, OPT, BLOOM, FALCON, PHI, STABLELM, NANOGPT, TRANSFORMER_LENS,
     LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, GEMMA, GEMMA2, GEMMA3_TEXT, GEMMA3, PHI3, OLMO2, SMOLLM3, GRANITE, GPT_OSS,
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in KNOWN}

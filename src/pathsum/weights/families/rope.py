@@ -18,11 +18,11 @@ def rotary(config: Config, d_head: int, layer_type: str | None = None, interleav
     base = config.number("rope_theta", "rotary_emb_base", default=10_000.0) if base is None else base
     share = parameters.number("partial_rotary_factor", default=None)
     share = config.number("partial_rotary_factor", "rotary_pct", default=1.0) if share is None else share
-    d_rotary = int(d_head * share)
-    if not 0 < d_rotary <= d_head or d_rotary % 2:
+    d_rotary = int(d_head * share) if 0 < share <= 1 else 0
+    if d_rotary == 0 or d_rotary % 2:
         raise CheckpointError(
             f"config: partial_rotary_factor {share} of d_head {d_head} (hidden_size / num_attention_heads, or head_dim) "
-            f"turns {d_rotary} coordinates; they turn in pairs, so it must be an even number from 2 to d_head"
+            "is no even number of coordinates from 2 to d_head; they turn in pairs"
         )
     kind = rope_kind(parameters)
     if not isinstance(kind, str) or kind not in _SCALINGS:
