@@ -37,7 +37,7 @@ def gemma1_spec(config: Config) -> Spec:
 def gemma2_spec(config: Config) -> Spec:
     alternating = windows(config, lambda layer: layer % 2 == 0)
     cap = config.number("attn_logit_softcapping", default=None)
-    layers = attentions(config, alternating, config.number("query_pre_attn_scalar") ** -0.5)
+    layers = attentions(config, alternating, _score_scale(config))
     return gemma_spec(
         config,
         "gemma2",
@@ -50,8 +50,7 @@ def gemma2_spec(config: Config) -> Spec:
 def gemma3_spec(config: Config) -> Spec:
     every = config.whole("sliding_window_pattern", "_sliding_window_pattern")
     slides = lambda layer: (layer + 1) % every != 0
-    scale = config.number("query_pre_attn_scalar") ** -0.5
-    rotating = {kind: attentions(_rope(config, kind), None, scale) for kind in (FULL, SLIDING)}
+    rotating = {kind: attentions(_rope(config, kind), None, _score_scale(config)) for kind in (FULL, SLIDING)}
     kinds, seen = layer_kinds(config, slides), windows(config, slides)
     return gemma_spec(
         _rope(config, FULL),
@@ -60,6 +59,13 @@ def gemma3_spec(config: Config) -> Spec:
         activation=config.choice("hidden_activation", among=ACTIVATIONS),
         logit_cap=config.number("final_logit_softcapping", default=None),
     )
+
+
+def _score_scale(config: Config) -> float:
+    scalar = config.number("query_pre_attn_scalar")
+    if scalar <= 0:
+        raise CheckpointError(f"config: query_pre_attn_scalar is {scalar}, but scores are divided by its root")
+    return scalar**-0.5
 
 
 def _rope(config: Config, kind: str) -> Config:

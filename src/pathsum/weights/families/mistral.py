@@ -12,7 +12,7 @@ from pathsum.weights.spec import Spec
 
 def mistral_spec(config: Config) -> Spec:
     windows = one_window(config)
-    listed = config.get("layer_types", default=None)
+    listed = config.per_layer("layer_types", len(windows))
     if listed is not None and [kind == SLIDING for kind in listed] != [window is not None for window in windows]:
         raise CheckpointError(
             "config: layer_types and sliding_window disagree, and implementations differ in which they follow; "

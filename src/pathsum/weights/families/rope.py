@@ -21,8 +21,8 @@ def rotary(config: Config, d_head: int, layer_type: str | None = None, interleav
     d_rotary = int(d_head * share) if 0 < share <= 1 else 0
     if d_rotary == 0 or d_rotary % 2:
         raise CheckpointError(
-            f"config: partial_rotary_factor {share} of d_head {d_head} (hidden_size / num_attention_heads, or head_dim) "
-            "is no even number of coordinates from 2 to d_head; they turn in pairs"
+            f"config: partial_rotary_factor {share} of d_head {d_head} (hidden_size / num_attention_heads, or head_dim)"
+            " is no even number of coordinates from 2 to d_head; they turn in pairs"
         )
     kind = rope_kind(parameters)
     if not isinstance(kind, str) or kind not in _SCALINGS:

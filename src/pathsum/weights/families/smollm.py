@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pathsum.errors import CheckpointError
 from pathsum.weights.families.config import Config, model_shape
 from pathsum.weights.families.family import Family
 from pathsum.weights.families.llama import attentions, llama_spec, llama_table
@@ -24,6 +25,8 @@ def _rotates(config: Config) -> list[bool]:
     n_layers = model_shape(config)["n_layers"]
     listed = config.per_layer("no_rope_layers", n_layers)
     if listed is not None:
+        if unknown := [entry for entry in listed if entry not in (0, 1)]:
+            raise CheckpointError(f"config: no_rope_layers has {unknown[0]!r}; entries are 1 (rotates) or 0 (does not)")
         return [bool(entry) for entry in listed[:n_layers]]
     interval = config.whole("no_rope_layer_interval")
     return [(layer + 1) % interval != 0 for layer in range(n_layers)]
