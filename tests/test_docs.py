@@ -8,6 +8,7 @@ import pytest
 
 import pathsum
 from pathsum.study.catalogue import READINGS
+from pathsum.weights.families import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,6 +31,18 @@ def test_the_tour_of_the_readme_runs(capsys):
     (tour,) = re.findall(r"```python\n(.*?)```", readme, re.S)
     exec(compile(tour, "README.md", "exec"), {"__name__": "tour"})
     assert capsys.readouterr().out
+
+
+def test_the_page_of_models_names_every_family():
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    table = page.split("## Families")[1].split("Everything a checkpoint")[0]
+    assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.M)))) == set(FAMILIES)
+
+
+def test_the_example_of_a_family_runs(capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(encoding="utf-8"), re.S)
+    exec(compile(example, "models.md", "exec"), {"__name__": "example"})
+    assert float(capsys.readouterr().out) < 1e-5
 
 
 @pytest.mark.parametrize("module", re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
