@@ -11,9 +11,9 @@ from pathsum.study.catalogue import BY_NAME, READINGS
 
 EXPORTED = [
     "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigrams", "composition",
-    "describe", "eigenvalues", "entries", "expand", "expand_scores", "importance", "importance_heads",
+    "describe", "eigenvalues", "entries", "expand", "expand_prompt", "expand_scores", "importance", "importance_heads",
     "importance_layers", "in_context", "induction", "matching", "open", "pointer", "positional", "reconstruction",
-    "repeats", "run", "save", "spectra", "take", "toys", "trigrams",
+    "repeats", "run", "save", "spectra", "take", "toys", "trigrams", "verify",
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathsum.paths.logits import expand as expand
     from pathsum.paths.scores import expand_scores as expand_scores
     from pathsum.runs.run import run as run
+    from pathsum.study.prompt import expand_prompt as expand_prompt
     from pathsum.study.readings import (
         attention as attention,
     )
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from pathsum.study.readings import (
         trigrams as trigrams,
     )
+    from pathsum.study.verify import verify as verify
     from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
     from pathsum.weights.families.family import Family as Family
     from pathsum.weights.families.family import take as take
@@ -98,6 +100,8 @@ _PLACES = {
     "run": ("pathsum.runs.run", "run"),
     "expand": ("pathsum.paths.logits", "expand"),
     "expand_scores": ("pathsum.paths.scores", "expand_scores"),
+    "expand_prompt": ("pathsum.study.prompt", "expand_prompt"),
+    "verify": ("pathsum.study.verify", "verify"),
     "toys": ("pathsum.toys", None),
     **{name: ("pathsum.study.readings", name) for name in _READINGS},
 }

@@ -1,4 +1,4 @@
-"""The typer application: `models`, `train`, `read`, `expand`, and one command for every reading of the catalogue.
+"""The typer application: `models`, `train`, `read`, `expand`, `verify`, and one command for every reading.
 
 Torch is loaded by the command that runs, never by `--help`.
 """
@@ -13,6 +13,7 @@ from pathsum.cli.models import models
 from pathsum.cli.read import read
 from pathsum.cli.reading import add_reading
 from pathsum.cli.train import train
+from pathsum.cli.verify import verify
 from pathsum.study.catalogue import READINGS
 
 HELP = """Transformers read as circuits: an exact sum of paths from tokens to logits.
@@ -34,6 +35,7 @@ def build_app(wanted: str | None) -> typer.Typer:
     app.command("train")(train)
     app.command("read")(read)
     app.command("expand")(expand)
+    app.command("verify")(verify)
     for reading in READINGS:
         add_reading(app, reading, reading.name == wanted)
     return app

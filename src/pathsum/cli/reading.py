@@ -3,13 +3,16 @@
 import inspect
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from pathsum.cli.subject import CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
 from pathsum.study.reading import Column, Reading
+
+if TYPE_CHECKING:
+    from pathsum.study.result import Result
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 CSV = Annotated[bool, typer.Option("--csv", help="Print the table as CSV and nothing else.")]
@@ -57,12 +60,21 @@ def _command(reading: Reading, own: list[inspect.Parameter]) -> Callable[..., No
         elif csv:
             print(result.frame.write_csv(), end="")
         else:
-            from pathsum.report.terminal import print_result
-
-            print_result(result, limit)
+            _show(result, limit)
 
     command.__signature__ = inspect.Signature([*_shared(reading), *own])  # type: ignore[attr-defined]
     return command
+
+
+def _show(result: "Result", limit: int) -> None:
+    """Facts in groups, everything else as one table."""
+    from pathsum.report.facts import print_facts
+    from pathsum.report.terminal import print_result
+
+    if "group" in result.frame.columns:
+        print_facts(result)
+    else:
+        print_result(result, limit)
 
 
 def _shared(reading: Reading) -> list[inspect.Parameter]:

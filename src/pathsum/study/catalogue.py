@@ -14,9 +14,10 @@ DESTINATION = Column("destination", "", "the later head, which reads")
 
 READINGS: tuple[Reading, ...] = (
     Reading(
-        "describe", "Parameters and paths", "Transformer Overview; Path Expansion of Logits", ("weights",),
-        (Column("group", "", "what is counted"), Column("name", "", "part"), Column("value", COUNT, "how many")),
-        "weights_only",
+        "describe", "What the model is made of", "Transformer Overview; Path Expansion of Logits", ("shapes",),
+        (Column("group", "", "what is counted, frozen or limited"), Column("name", "", "part"),
+         Column("value", COUNT, "how many"), Column("note", "", "in words")),
+        "describe",
     ),
     Reading(
         "reconstruction", "Reconstruction error",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 Rows = list[dict[str, Any]]
 """A table as a reading makes it: one dictionary a row."""
-Needs = Literal["weights", "random tokens", "text"]
+Needs = Literal["shapes", "weights", "random tokens", "text"]
 Invariance = Literal["GL", "O"]
 
 

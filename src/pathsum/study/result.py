@@ -82,7 +82,9 @@ def table(reading: Reading, rows: Rows) -> pl.DataFrame:
 def manifest(subject: Subject, reading: Reading | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
     """Everything the numbers depend on."""
     model = subject.model
-    found: dict[str, Any] = {"model": model.name, "weights_sha256": subject.digest, "spec": model.spec.to_dict()}
+    # What is counted from shapes does not wait for the weights to be read.
+    digest = None if reading is not None and reading.needs == ("shapes",) else subject.digest
+    found: dict[str, Any] = {"model": model.name, "weights_sha256": digest, "spec": model.spec.to_dict()}
     if reading is not None:
         found |= {"reading": reading.name, "paper_section": reading.section, "invariant_under": reading.invariance}
         found |= {"units": {column.name: column.unit for column in reading.columns}, "options": options or {}}

@@ -15,7 +15,6 @@ from pathsum.circuits.spectra import (
 from pathsum.circuits.tables import layer_QK, ov_circuit, score_circuit
 from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
 from pathsum.errors import ExpansionTooLarge, NotApplicable
-from pathsum.paths.paths import path_counts
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
 from pathsum.weights.positions import Rotary
@@ -25,25 +24,6 @@ MOST_PER_SOURCE = 100
 """Of trigrams: the work grows with its square."""
 MOST_ROWS = 100_000
 """Of a table of entries or trigrams."""
-
-
-def describe(subject: Subject) -> Rows:
-    """Parameters by part, sizes of expanded circuits, and path counts by order."""
-    spec, rows = subject.model.spec, []
-    tensors = subject.model.weights.tensors()
-    parts = {"embedding": 0, "positions": 0, "attention": 0, "MLP": 0, "norms": 0, "unembedding": 0}
-    for name, tensor in tensors.items():
-        parts[_part(name)] += tensor.numel()
-    rows += [("parameters", part, count) for part, count in parts.items() if count]
-    rows += [("parameters", "total", sum(parts.values()))]
-    rows += [("shape", name, getattr(spec, name)) for name in ("n_layers", "n_heads", "d_model", "d_head", "d_vocab")]
-    rows += [("shape", "n_ctx", spec.n_ctx)]
-    rows += [("circuit", "rank of a head's QK and OV (at most)", min(spec.d_head, spec.d_model))]
-    rows += [("circuit", "entries of an expanded circuit", spec.d_vocab**2)]
-    counts = path_counts(spec.n_layers, spec.n_heads)
-    rows += [("paths from the embedding", f"order {order}", count) for order, count in enumerate(counts)]
-    rows += [("paths from the embedding", "total", sum(counts))]
-    return [{"group": group, "name": name, "value": float(value)} for group, name, value in rows]
 
 
 def spectra(subject: Subject, *, delta: float | int | None = None) -> Rows:
@@ -181,14 +161,6 @@ def _matching(subject: Subject, layer: int, delta: float | int | None) -> list[f
 
 def _rotary(subject: Subject, layer: int) -> bool:
     return isinstance(subject.model.spec.layers[layer].positions, Rotary)
-
-
-def _part(name: str) -> str:
-    if "norm." in name:
-        return "norms"
-    if name.startswith("L"):
-        return "MLP" if ".mlp." in name else "attention"
-    return {"W_E": "embedding", "W_pos": "positions"}.get(name, "unembedding")
 
 
 def _bounded(count: int, tables: int) -> None:

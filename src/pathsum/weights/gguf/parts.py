@@ -31,6 +31,10 @@ class Parts(Mapping[str, Tensor]):
         part = self._parts[name]
         return part.turn(self._file.read(part.name, part.start, part.stop))
 
+    def origin(self, name: str) -> tuple[str, ...]:
+        """The file's tensor that this one is made of."""
+        return (self._parts[name].name,)
+
     def __contains__(self, name: object) -> bool:
         return name in self._parts
 
