@@ -10,7 +10,7 @@ import oracle
 import pathsum
 from cases import BY_NAME, CASES, agree, case
 from pathsum.circuits.pointers import pointer_circuit, pointers
-from pathsum.circuits.positional import positional_scores, rotary_curve
+from pathsum.circuits.positional import matching_curve, positional_scores, rotary_curve
 from pathsum.circuits.spectra import positivity, qk_eigenvalues
 from pathsum.circuits.tables import layer_QK, qk_circuit, score_circuit
 from pathsum.circuits.trigrams import centred_qk
@@ -144,9 +144,19 @@ def test_the_positional_reading_of_a_rotary_model_is_its_curve_with_the_matching
     assert [row["matching_score"] for row in rows] == pytest.approx(matching, abs=1e-6)
 
 
+@pytest.mark.parametrize("one", ROTARY, ids=repr)
+def test_the_matching_curve_is_the_matching_score_at_every_distance(one):
+    layer = one.spec.n_layers - 1
+    found = matching_curve(one.folded, layer, torch.tensor([0.0, 2.0, 5.0], dtype=torch.float64))
+    for (place, delta), head in product(enumerate([0, 2, 5]), range(one.spec.n_heads)):
+        theirs = oracle.matching_score(one.spec, one.arrays, layer, head, delta)
+        assert found[head, place].item() == pytest.approx(theirs, abs=1e-6)
+
+
 def test_a_layer_that_does_not_rotate_has_no_rotary_curve():
-    with pytest.raises(NotApplicable, match="not rotary"):
-        rotary_curve(BY_NAME["gpt2"].folded, 0, torch.zeros(1, dtype=torch.float64))
+    for curve in (rotary_curve, matching_curve):
+        with pytest.raises(NotApplicable, match="not rotary"):
+            curve(BY_NAME["gpt2"].folded, 0, torch.zeros(1, dtype=torch.float64))
 
 
 # ---- pointer arithmetic ----

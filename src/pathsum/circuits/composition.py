@@ -32,7 +32,7 @@ from pathsum.weights.weights import Weights
 Kind = Literal["Q", "K", "V"]
 KINDS: tuple[Kind, ...] = ("Q", "K", "V")
 Delta = float | int | Sequence[float | int] | Literal["rms"] | None
-HELD = 1 << 22
+HELD = 1 << 21
 """Numbers of one factor of a group of layers that `compositions` holds at once."""
 
 

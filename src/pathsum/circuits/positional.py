@@ -3,7 +3,7 @@
 1. Positions that are vectors (learned, in the residual stream or in queries and keys only; sinusoidal) give a matrix,
    ALiBi gives one without any weights: `positional_scores`, and its mean along diagonals, `lag_curve`.
 2. Rotary positions have no vector: a score is a function of content and distance. Averaged over content it is one of
-   the distance alone: `rotary_curve` (ours).
+   the distance alone: `rotary_curve` (ours). What W_QK(Δ) does to equal tokens is its matching score: `matching_curve`.
 
 Vectors enter with scale 1 where a norm before the layer would put 1/σ: σ depends on the text.
 """
@@ -13,9 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pathsum.circuits.rotation import Rotation
-from pathsum.circuits.spectra import embedding_gram
+from pathsum.circuits.spectra import embedding_gram, positivity
 from pathsum.circuits.tables import key_bias, query_bias
 from pathsum.errors import NotApplicable
+from pathsum.weights.blocks import Block
 from pathsum.weights.positions import Alibi, Rotary
 from pathsum.weights.weights import Weights, position_vectors
 
@@ -65,15 +66,38 @@ def rotary_curve(
     """
     block, W_E = weights.attention(layer), weights.W_E
     gram = (embedding_gram(weights) if gram is None else gram) / W_E.shape[-1]
-    positions, scale, mean = block.attention.positions, block.attention.score_scale, W_E.double().mean(-1)
-    if not isinstance(positions, Rotary):
-        raise NotApplicable(f"layer {layer} is not rotary; positional_scores has what its positions say")
+    positions, scale, mean = _rotary(block, layer), block.attention.score_scale, W_E.double().mean(-1)
     q, QQ = _moments(block.W_Q, query_bias(block), mean, gram)
     k, KK = (x.repeat_interleave(block.group, dim=0) for x in _moments(block.W_K, key_bias(block), mean, gram))
     rotation = Rotation(positions, weights.spec.d_head)
     t = rotation.waves(deltas)
     score, square = rotation.linear(k, q) @ t.mT, ((t @ rotation.quadratic(QQ, KK)) * t).sum(-1)
     return scale * score, abs(scale) * (square - score.square()).clamp_min(0).sqrt()
+
+
+def matching_curve(
+    weights: Weights,
+    layer: int,
+    deltas: Float[Tensor, " delta"],
+    gram: Float[Tensor, "d_model d_model"] | None = None,
+) -> Float[Tensor, "head delta"]:
+    """The matching score of `W_Eᵀ W_QK(Δ) W_E` at every distance, from the eigenvalues of `R(Δ)ᵀ W_K G W_Qᵀ`.
+
+    `gram` is G, `embedding_gram`, if at hand. Raises `NotApplicable` for a layer that is not rotary.
+    """
+    block, gram = weights.attention(layer), embedding_gram(weights) if gram is None else gram
+    positions = _rotary(block, layer)
+    W_K = block.W_K.double().repeat_interleave(block.group, dim=0)
+    core = W_K @ gram @ block.W_Q.double().mT
+    turned = [positions.matrix(delta, weights.spec.d_head).mT @ core for delta in deltas.tolist()]
+    return torch.stack([positivity(torch.linalg.eigvals(each)) for each in turned], -1)
+
+
+def _rotary(block: Block, layer: int) -> Rotary:
+    """Raises `NotApplicable` for a layer that is not rotary."""
+    if not isinstance(block.attention.positions, Rotary):
+        raise NotApplicable(f"layer {layer} is not rotary; positional_scores has what its positions say")
+    return block.attention.positions
 
 
 def _moments(W: Tensor, bias: Tensor | None, mean: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:

@@ -72,7 +72,7 @@ def matching(subject: Subject, *, delta: float | int | None = None) -> Rows:
     return _largest_first(rows, "k_effect")
 
 
-def pointer(subject: Subject, *, positions: int = 256) -> Rows:
+def pointer(subject: Subject, *, positions: int = 128) -> Rows:
     """Pointer arithmetic: where a later head looks by the position that an earlier head moved into its query.
 
     The table `T[p, k] = scale · (W_OV^{h1} w_p)ᵀ W_QK^{h2} w_k` over the first `positions` position vectors, rows and

@@ -4,7 +4,7 @@ from itertools import product
 
 import torch
 
-from pathsum.circuits.positional import lag_curve, positional_scores, rotary_curve
+from pathsum.circuits.positional import lag_curve, matching_curve, positional_scores, rotary_curve
 from pathsum.circuits.spectra import (
     embedding_gram,
     ov_eigenvalues,
@@ -12,7 +12,7 @@ from pathsum.circuits.spectra import (
     positivity,
     qk_eigenvalues,
 )
-from pathsum.circuits.tables import layer_QK, ov_circuit, score_circuit
+from pathsum.circuits.tables import ov_circuit, score_circuit
 from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.study.reading import Rows
@@ -71,14 +71,16 @@ def positional(subject: Subject, *, lags: int = 16) -> Rows:
     the matching score of W_QK at that distance.
     """
     weights, rows, n = subject.folded, [], subject.context_length
-    gram = embedding_gram(weights)
+    gram = (
+        embedding_gram(weights) if any(isinstance(facts.positions, Rotary) for facts in weights.spec.layers) else None
+    )
     for layer, facts in enumerate(weights.spec.layers):
-        matching: list[list[float | None]] = [[None] * weights.spec.n_heads] * lags
+        matching: list[list[float | None]] = [[None] * lags] * weights.spec.n_heads
         if isinstance(facts.positions, Rotary):
             mean, spread = rotary_curve(weights, layer, torch.arange(n, dtype=torch.float64), gram)
             mean = mean - mean.mean(-1, keepdim=True)
-            at = [layer_QK(weights, layer, lag) @ gram for lag in range(min(lags, n))]
-            matching = [positivity(QK.eigenvalues()).tolist() for QK in at]
+            near = torch.arange(min(lags, n), dtype=torch.float64)
+            matching = matching_curve(weights, layer, near, gram).tolist()
         elif facts.positions is not None or weights.spec.learned_positions:
             scores = positional_scores(weights, layer, n)
             mean, spread = lag_curve(scores - scores.mean(-1, keepdim=True), min(lags, n))
@@ -86,7 +88,7 @@ def positional(subject: Subject, *, lags: int = 16) -> Rows:
             continue
         for index, lag in product(range(weights.spec.n_heads), range(min(lags, n))):
             row = {"head": f"L{layer}H{index}", "lag": lag, "score": mean[index, lag].item()}
-            rows.append({**row, "spread": spread[index, lag].item(), "matching_score": matching[lag][index]})
+            rows.append({**row, "spread": spread[index, lag].item(), "matching_score": matching[index][lag]})
     return rows
 
 
