@@ -16,7 +16,7 @@ from pathsum.errors import CheckpointError
 from pathsum.weights.gguf.header import Entry, read_header
 
 
-class GgufFile(Mapping[str, Tensor]):
+class GgufFile(Mapping):  # of str to Tensor; saying so here would have a run-time type check read one
     """Tensors by their GGUF names, float32, shapes in torch's order; `metadata` as plain Python values.
 
     Raises `CheckpointError` for a file that is no GGUF, damaged, big-endian, or of a version other than 2 and 3.

@@ -38,18 +38,34 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         if size > len(self.data) - self.place:
-            raise CheckpointError(
-                f"cut short or damaged: {size} bytes are wanted at byte {self.place} of {len(self.data)}; copy it again"
-            )
+            raise self.cut_short(size)
         self.place += size
         return self.data[self.place - size : self.place]
+
+    def cut_short(self, size: int) -> CheckpointError:
+        return CheckpointError(
+            f"cut short or damaged: {size} bytes are wanted at byte {self.place} of {len(self.data)}; copy it again"
+        )
 
     def scalar(self, form: str) -> Any:
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
     def string(self) -> str:
-        # Bytes that are no UTF-8 survive as lone surrogates: such a token costs the tokenizer, not the model.
-        return self.take(self.scalar("<Q")).decode("utf-8", errors="surrogateescape")
+        return self.strings(1)[0]
+
+    def strings(self, count: int) -> list[str]:
+        """One loop without a call in it: vocabularies are long."""
+        found: list[str] = []
+        length, data, end = struct.Struct("<Q"), self.data, len(self.data)
+        for _ in range(count):
+            start = self.place + length.size
+            stop = start + (length.unpack_from(data, self.place)[0] if start <= end else 0)
+            if stop > end:
+                raise self.cut_short(stop - self.place)
+            # Bytes that are no UTF-8 survive as lone surrogates: such a token costs the tokenizer, not the model.
+            found.append(data[start:stop].decode("utf-8", errors="surrogateescape"))
+            self.place = stop
+        return found
 
 
 def read_header(data: Any) -> tuple[dict[str, Any], dict[str, Entry]]:
@@ -107,7 +123,7 @@ def _array(cursor: Cursor, key: str) -> list[Any]:
     if count > MOST_ENTRIES:
         raise CheckpointError(f"metadata key {key!r} claims {count} entries; at most {MOST_ENTRIES} are read")
     if kind == STRING:
-        return [cursor.string() for _ in range(count)]
+        return cursor.strings(count)
     if kind not in SCALARS:
         raise CheckpointError(f"metadata key {key!r} is an array of unknown type {kind}")
     dtype = np.dtype(SCALARS[kind])

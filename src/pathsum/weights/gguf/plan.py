@@ -39,7 +39,8 @@ def _ends(architecture: Architecture, source: Source) -> dict[str, Part]:
     table = (sizes.d_vocab, sizes.d_model)
     scale = sizes.d_model**0.5 if architecture.root_scaled_embedding else _factor(source, "embedding_scale")
     unembedding = "output.weight" if "output.weight" in file else EMBEDDING
-    found = {
+    # The smallest first: who looks at one tensor, as a type check does, looks at this one.
+    found = _norm(architecture, source, "final_norm", "output_norm") | {
         "W_E": part(file, EMBEDDING, table, lambda tensor: times(scale)(tensor).mT),
         "W_U": part(file, unembedding, table, times(1 / _factor(source, "logit_scale"))),
     }
@@ -49,7 +50,7 @@ def _ends(architecture: Architecture, source: Source) -> dict[str, Part]:
         found["W_pos"] = part(file, "position_embd.weight", (sizes.n_ctx, sizes.d_model), lambda tensor: tensor.mT)
     if "output.bias" in file:
         found["b_U"] = part(file, "output.bias", (sizes.d_vocab,))
-    return found | _norm(architecture, source, "final_norm", "output_norm")
+    return found
 
 
 def _norm(architecture: Architecture, source: Source, ours: str, theirs: str) -> dict[str, Part]:
