@@ -283,7 +283,7 @@ def test_a_missing_field_and_an_empty_name_are_named(toy, tmp_path, capsys):
 def test_too_little_memory_is_one_clear_line(toy, capsys, monkeypatch):
     from pathsum.study import subject
 
-    def huge(*_: object) -> None:
+    def huge(*_: object, **__: object) -> None:
         torch.empty(1 << 60)
 
     monkeypatch.setattr(subject, "run_weights", huge)

@@ -1,15 +1,19 @@
 """What terms are worth: every loss is that of a sum of explicitly listed terms."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
 
-from cases import BY_NAME, CASES
+from cases import BY_NAME, CASES, agree
 from pathsum.behaviour.losses import next_token_losses
-from pathsum.paths.importance import head_losses, order_losses
+from pathsum.paths import importance
+from pathsum.paths.importance import direct_and_full_loss, head_losses, order_losses
 from pathsum.paths.logits import expand
 from pathsum.runs.graded import frozen_run
+from pathsum.runs.run import run_weights
+from pathsum.weights.model import Model
 from test_paths import recorded
 
 UNCAPPED = [case for case in CASES if case.spec.logit_cap is None]
@@ -47,3 +51,31 @@ def test_losses_by_head_and_layer_are_those_of_listed_terms(name, by_layer):
         assert found.individual == pytest.approx(loss(direct + individual, case.tokens), rel=1e-9)
         assert found.ending == pytest.approx(loss(direct + ending, case.tokens), rel=1e-9)
         assert found.without == pytest.approx(loss(everything - ending, case.tokens), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "post_layer_norm"])
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_a_batch_in_blocks_at_some_positions_is_the_mean_over_them(name, by_layer, monkeypatch):
+    """Texts of a batch one after the other, logits a few rows at a time: the losses of each position by itself."""
+    case = BY_NAME[name]
+    tokens = torch.stack([case.tokens, case.tokens.flip(0)])
+    n = tokens.shape[1] - 1
+    rows = torch.tensor([0, 2, n - 1, n, 2 * n - 1])
+    alone = [recorded(dataclasses.replace(case, tokens=tokens[row // n, : row % n + 2])) for row in rows.tolist()]
+    last = [torch.tensor([len(run.tokens) - 2]) for run in alone]
+    each = [frozen_run(run) for run in alone]
+    batch = frozen_run(run_weights(Model(name, case.weights), case.weights, tokens))
+    monkeypatch.setattr(importance, "KEPT", 2 * case.spec.d_vocab)
+    monkeypatch.setattr(importance, "BLOCK", case.spec.d_vocab)
+    measures = (order_losses, direct_and_full_loss, lambda *a: [
+        value for found in head_losses(a[0], by_layer, a[1]) for value in dataclasses.astuple(found)[1:]
+    ])  # fmt: skip
+    for measure in measures:
+        expected = torch.tensor([list(measure(*one)) for one in zip(each, last, strict=True)], dtype=torch.float64)
+        agree(torch.tensor(list(measure(batch, rows)), dtype=torch.float64), expected.mean(0), 1e-9)
+
+
+def test_direct_and_full_loss_are_the_first_and_last_order():
+    frozen = frozen_run(recorded(BY_NAME["llama"]))
+    orders = order_losses(frozen)
+    assert direct_and_full_loss(frozen) == pytest.approx((orders[1], orders[-1]), rel=1e-9)

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from pathsum.weights.weights import Weights
 
+AT_ONCE = 1 << 23
+"""Logits in memory at once."""
+
 
 @dataclass(frozen=True)
 class BigramComparison:
@@ -56,26 +59,46 @@ def compare_bigrams(weights: Weights, sequences: Int[Tensor, "sequence pos"], of
     entropy = -(weight * (count.double() / firsts[first]).log()).sum().item()
     share = seconds[seconds > 0].double() / total
     loss, correlations = 0.0, []
-    for start in range(0, d_vocab, 512):
-        seen = torch.arange(start, min(start + 512, d_vocab))
+    occurring = firsts.nonzero()[:, 0]
+    place = torch.searchsorted(occurring, first.contiguous())
+    for rows in torch.arange(len(occurring)).split(max(1, AT_ONCE // d_vocab)):
+        seen = occurring[rows]
         table = direct_log_probabilities(weights, seen)
-        here = (first >= start) & (first < start + 512)
-        loss -= (weight[here] * table[first[here] - start, second[here]].double()).sum().item()
-        dense = torch.zeros(table.shape, dtype=torch.double)
-        dense[first[here] - start, second[here]] = count[here].double()
+        begin, end = torch.searchsorted(place, torch.stack([rows[0], rows[-1] + 1])).tolist()
+        row, column = place[begin:end] - rows[0], second[begin:end]
+        loss -= (weight[begin:end] * table[row, column].double()).sum().item()
+        dense = torch.zeros(table.shape, dtype=torch.long)
+        dense[row, column] = count[begin:end]
         chosen = firsts[seen] >= often
-        correlations.append(spearman(dense[chosen], table[chosen].double()))
+        correlations.append(spearman(dense[chosen], table[chosen]))
     unigram_entropy = -(share * share.log()).sum().item()
     return BigramComparison(total, entropy, loss, unigram_entropy, torch.cat(correlations).mean().item())
 
 
-def spearman(a: Float[Tensor, "row n"], b: Float[Tensor, "row n"]) -> Float[Tensor, " row"]:
-    """Rank correlation of each row of `a` with that of `b`, ties given their mean rank."""
-    x, y = (ranks - ranks.mean(-1, keepdim=True) for ranks in (_mean_ranks(a), _mean_ranks(b)))
+def spearman(counts: Int[Tensor, "row n"], scores: Float[Tensor, "row n"]) -> Float[Tensor, " row"]:
+    """Rank correlation of each row of counts with that of scores, ties given their mean rank."""
+    x, y = (ranks - ranks.mean(-1, keepdim=True) for ranks in (_ranks_of_counts(counts), _mean_ranks(scores)))
     return (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt()
 
 
+def _ranks_of_counts(counts: Int[Tensor, "row n"]) -> Float[Tensor, "row n"]:
+    """Mean ranks from how often each count occurs: there are few different ones, so nothing is sorted."""
+    if not counts.numel():
+        return counts.double()
+    width = int(counts.max()) + 1
+    places = counts + width * torch.arange(len(counts))[:, None]
+    often = torch.bincount(places.flatten(), minlength=width * len(counts)).reshape(-1, width)
+    ranks = often.cumsum(-1) - (often - 1) / 2
+    return ranks.double().flatten()[places]
+
+
 def _mean_ranks(x: Float[Tensor, "row n"]) -> Float[Tensor, "row n"]:
-    ordered = x.sort(-1).values
-    below, through = (torch.searchsorted(ordered, x, right=right) for right in (False, True))
-    return (below + through).double() / 2
+    values, order = x.sort(-1)
+    ranks = torch.arange(1, x.shape[-1] + 1, dtype=torch.double).expand(x.shape)
+    tied = values[:, 1:] == values[:, :-1]
+    if tied.any():
+        edge = torch.ones(len(x), 1, dtype=torch.bool)
+        first = ranks.where(torch.cat([edge, ~tied], 1), 0).cummax(-1).values
+        last = ranks.where(torch.cat([~tied, edge], 1), torch.inf).flip(-1).cummin(-1).values.flip(-1)
+        ranks = (first + last) / 2
+    return torch.empty_like(ranks).scatter(-1, order, ranks)

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pathsum.runs.forward import logits, soft_cap
+from pathsum.runs.run import Run
 from pathsum.weights.spec import Spec
 from pathsum.weights.weights import Weights
 
@@ -33,6 +34,24 @@ def losses_at(
         capped = soft_cap(logits(ends, residual[rows], scale[rows]), cap)
         found.append(cross_entropy(capped, targets[rows], reduction="none"))
     return torch.cat(found) if found else residual.new_empty(0)
+
+
+def residual_losses(
+    weights: Weights,
+    tokens: Int[Tensor, "*batch pos"],
+    residual: Float[Tensor, "*batch pos d_model"],
+    scale: Float[Tensor, "*batch pos"],
+) -> Float[Tensor, "*batch predicted"]:
+    """`next_token_losses` of a run's end, without all its logits in memory at once."""
+    targets = tokens[..., 1:]
+    found = losses_at(weights, residual[..., :-1, :].flatten(0, -2), scale[..., :-1].flatten(), targets.flatten())
+    return found.reshape(targets.shape)
+
+
+@torch.no_grad()
+def run_losses(run: Run) -> Float[Tensor, "*batch predicted"]:
+    """`next_token_losses` of a run, likewise."""
+    return residual_losses(run.weights, run.tokens, run.residual, run.frozen.final_scale)
 
 
 def in_context_tokens(spec: Spec, length: int) -> tuple[int, int]:

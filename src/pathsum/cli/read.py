@@ -21,7 +21,7 @@ def read(
     out: OUT = None,
     only: ONLY = None,
     seed: SEED = 0,
-    sequences: SEQUENCES = 16,
+    sequences: SEQUENCES = None,
     context: CONTEXT = None,
     as_json: JSON = False,
 ) -> None:

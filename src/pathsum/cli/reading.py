@@ -81,7 +81,7 @@ def _shared(reading: Reading) -> list[inspect.Parameter]:
     """What every reading takes, and what those take that run a text or random tokens."""
     taken: dict[str, tuple[Any, Any]] = {"model": (MODEL, inspect.Parameter.empty)}
     if "text" in reading.needs:
-        taken |= {"text": (TEXT, None), "sequences": (SEQUENCES, 16), "context": (CONTEXT, None)}
+        taken |= {"text": (TEXT, None), "sequences": (SEQUENCES, None), "context": (CONTEXT, None)}
     if "random tokens" in reading.needs or "seed" in OPTIONS.get(reading.name, {}):
         taken |= {"seed": (SEED, 0)}
     taken |= {"as_json": (JSON, False), "csv": (CSV, False), "limit": (LIMIT, 40)}

@@ -18,13 +18,20 @@ TEXT = Annotated[
     ),
 ]
 SEED = Annotated[int, typer.Option("--seed", help="Of what is random.")]
-SEQUENCES = Annotated[int, typer.Option("--sequences", min=1, help="Contexts of text to run.")]
+SEQUENCES = Annotated[
+    int | None,
+    typer.Option(
+        "--sequences", min=1, help="Contexts of text to run (default: 16, or fewer for a model of many heads)."
+    ),
+]
 
-CONTEXT = Annotated[int | None, typer.Option("--context", help="Tokens in a context (default: the model's).")]
+CONTEXT = Annotated[
+    int | None, typer.Option("--context", help="Tokens in a context (default: the model's, at most 512).")
+]
 
 
 def subject_of(
-    model: str, text: list[str] | None = None, seed: int = 0, sequences: int = 16, context: int | None = None
+    model: str, text: list[str] | None = None, seed: int = 0, sequences: int | None = None, context: int | None = None
 ) -> "Subject":
     """The opened model with the text's documents joined; errors name the model or the file."""
     from pathsum.study.subject import Subject

@@ -17,7 +17,7 @@ from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.lowrank import LowRank
 from pathsum.paths.paths import HeadIndex, Path, path_counts, source_layer
 from pathsum.paths.readout import Readout
-from pathsum.runs.graded import FrozenRun, frozen_run, graded_logits, graded_streams
+from pathsum.runs.graded import FrozenRun, frozen_run, graded, graded_logits, graded_streams
 from pathsum.runs.linear import bias_source, each_head_output
 from pathsum.runs.run import Run
 
@@ -92,8 +92,9 @@ class Expansion:
         return self._split(tuple(labels), torch.stack(parts))
 
     def check(self) -> float:
-        """Reconstruction error of the whole expansion, `max|Σ − logits| / max|logits|`."""
-        return self.by_order().check()
+        """Reconstruction error of the whole expansion, `max|Σ − logits| / max|logits|`, summed order by order."""
+        total = sum(map(self.frozen.unembed, graded(self.frozen)), self._unembed_bias())
+        return relative_error(total, self.run.uncapped_logits)
 
     def toward(self, directions: Real[Tensor, "read d_vocab"], position: int = -1) -> Readout:
         """The numbers `directions · logits[position]` as sums over paths, without a term's logits ever being formed.

@@ -69,22 +69,34 @@ class ScoreExpansion:
 
     def by_order(self) -> ScoreSplit:
         """By (order of the query's paths, order of the key's paths), in one graded pass."""
-        return self.of_stream(next(islice(graded_streams(self.expansion.frozen), self.layer, None)))
-
-    def of_stream(self, g: Float[Tensor, "order *batch pos d_model"]) -> ScoreSplit:
-        """`by_order` where the graded residual stream before the layer is at hand."""
-        parts = {str(order): stream for order, stream in enumerate(g)}
-        queries, keys = self._queries(parts), self._keys(parts)
+        queries, keys = self._sides(next(islice(graded_streams(self.expansion.frozen), self.layer, None)))
         scale = self.block.attention.score_scale
         scores = torch.stack([torch.stack([scale * q @ k.mT for k in keys.values()]) for q in queries.values()])
-        where, distance = torch.arange(scores.shape[-1]), None
-        if isinstance(alibi := self.block.attention.positions, Alibi):
-            distance = alibi.bias(where, where, scores.dtype)[self.index]
+        return ScoreSplit(tuple(queries), tuple(keys), scores, self._distance(), self._target())
+
+    def check(self, g: Float[Tensor, "order *batch pos d_model"]) -> float:
+        """`by_order().check()` from the graded stream before the layer, each term let go of once it is added."""
+        queries, keys = self._sides(g)
+        total, every = torch.zeros_like(self._target()), torch.stack(list(keys.values()))
+        for q in queries.values():
+            total += (self.block.attention.score_scale * q @ every.mT).sum(0)
+        split = ScoreSplit(("all",), ("all",), total[None, None], self._distance(), self._target())
+        return split.check()
+
+    def _sides(self, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        parts = {str(order): stream for order, stream in enumerate(g)}
+        return self._queries(parts), self._keys(parts)
+
+    def _distance(self) -> Tensor | None:
+        where = torch.arange(self.expansion.run.tokens.shape[-1])
+        alibi = self.block.attention.positions
+        return alibi.bias(where, where, self._target().dtype)[self.index] if isinstance(alibi, Alibi) else None
+
+    def _target(self) -> Tensor:
         recorded = self.expansion.run.frozen.layers[self.layer].scores
         if recorded is None:
             raise NotApplicable("the run was recorded without its scores: run it with scores=True")
-        target = recorded[..., self.index, :, :]
-        return ScoreSplit(tuple(queries), tuple(keys), scores, distance, target)
+        return recorded[..., self.index, :, :]
 
     def terms(self, max_order: int | None = None, limit: int = 100_000) -> Iterator[ScoreTerm]:
         """Every (query path, key path) with at most `max_order` heads a side, one at a time.
@@ -168,6 +180,5 @@ def score_errors(expansion: Expansion) -> dict[str, float]:
     errors: dict[str, float] = {}
     for (block, _), g in zip(expansion.frozen.layers, graded_streams(expansion.frozen), strict=False):
         for index in range(block.n_heads):
-            split = ScoreExpansion(expansion, block.layer, index).of_stream(g)
-            errors[f"L{block.layer}H{index}"] = split.check()
+            errors[f"L{block.layer}H{index}"] = ScoreExpansion(expansion, block.layer, index).check(g)
     return errors

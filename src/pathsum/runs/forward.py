@@ -206,7 +206,7 @@ def _moved(block: Block, read: Tensor, pattern: Tensor, kept: Tensor | None) -> 
     n_kv = block.W_V.shape[0]
     b_V = None if block.b_V is None else block.b_V.flatten()
     values = per_head(block, split_heads(linear(read, block.W_V.flatten(0, 1), b_V), n_kv))
-    mixed = pattern.to(values.dtype) @ values
+    mixed = attend(pattern.to(values.dtype), values)
     mixed = mixed if kept is None else mixed * kept
     W_O = block.W_O.transpose(0, 1).flatten(1)
     return linear(mixed.transpose(-3, -2).flatten(-2), W_O, block.b_O)
@@ -222,6 +222,18 @@ def _kept(block: Block, without: Set[HeadIndex] | Sequence[Set[HeadIndex]], batc
     for index, heads in enumerate(out):
         kept[index, ..., heads, :, :] = 0
     return kept[0] if isinstance(without, Set) else kept
+
+
+def attend(
+    pattern: Float[Tensor, "*batch head dst src"], values: Float[Tensor, "*any head src d"]
+) -> Float[Tensor, "*any head dst d"]:
+    """`pattern @ values`; values may have more leading axes, for which a broadcast product would copy the pattern."""
+    more = values.dim() - pattern.dim()
+    if more <= 0:
+        return pattern @ values
+    beside = values.flatten(0, more - 1).movedim(0, -2).flatten(-2)
+    moved = (pattern @ beside).unflatten(-1, (-1, values.shape[-1])).movedim(-2, 0)
+    return moved.unflatten(0, values.shape[:more])
 
 
 def split_heads(x: Float[Tensor, "*batch pos width"], n: int) -> Float[Tensor, "*batch n pos d_head"]:

@@ -54,8 +54,10 @@ def frozen_run(run: Run, folded: Weights | None = None) -> FrozenRun:
     """
     weights = run.weights.fold().load_attention() if folded is None else folded
     blocks = tuple(weights.attention(layer) for layer in range(weights.spec.n_layers))
-    frozen = map_tensors(run.frozen, lambda tensor: tensor.to(weights.W_E.dtype))
-    return FrozenRun(replace(run, frozen=frozen), weights, weights.ends, blocks)
+    ends = weights.ends
+    if run.residual.dtype != ends.W_E.dtype:
+        run = replace(run, frozen=map_tensors(run.frozen, lambda tensor: tensor.to(ends.W_E.dtype)))
+    return FrozenRun(run, weights, ends, blocks)
 
 
 @torch.no_grad()

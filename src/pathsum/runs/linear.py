@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from pathsum.runs.forward import FrozenLayer, per_head, split_heads
+from pathsum.runs.forward import FrozenLayer, attend, per_head, split_heads
 from pathsum.weights.blocks import Block
 
 
@@ -16,7 +16,7 @@ def mixed_values(block: Block, seen: FrozenLayer, x: Float[Tensor, "*any pos d_m
     """`A_h S x W_V^hᵀ` for every head, `[..., head, pos, d_head]`."""
     scaled = x * seen.attention_scale.unsqueeze(-1)
     values = per_head(block, split_heads(linear(scaled, block.W_V.flatten(0, 1)), block.W_V.shape[0]))
-    return seen.pattern @ values
+    return attend(seen.pattern, values)
 
 
 def heads_output(block: Block, seen: FrozenLayer, x: Float[Tensor, "*any pos d_model"]) -> Tensor:

@@ -5,14 +5,14 @@ import torch
 from pathsum.behaviour.attention import lag_profile, prefix_matching, start_token_rest
 from pathsum.behaviour.bigrams import compare_bigrams
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
-from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses
+from pathsum.behaviour.losses import in_context_score, in_context_tokens, residual_losses, run_losses
 from pathsum.errors import NotApplicable
-from pathsum.paths.importance import head_losses, order_losses
+from pathsum.paths.importance import direct_and_full_loss, head_losses, order_losses
 from pathsum.paths.logits import expand
-from pathsum.paths.scores import head_scores
-from pathsum.runs.forward import forward, logits, soft_cap
+from pathsum.paths.scores import score_errors
+from pathsum.runs.forward import forward
 from pathsum.runs.graded import FrozenRun
-from pathsum.runs.run import run
+from pathsum.runs.run import run_weights
 from pathsum.study.pairs import composition
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
@@ -29,12 +29,13 @@ def reconstruction(subject: Subject) -> Rows:
     """Relative error of the expansion: sum of all terms against logits, and of score terms against scores."""
     rows = []
     for dtype in (torch.float32, torch.float64):
-        recorded = run(subject.model, subject.sample_tokens, dtype=dtype)
+        # Each layer is read when it runs: the model is never in memory in float64.
+        recorded = run_weights(subject.model, subject.model.weights.to(dtype), subject.sample_tokens)
+        _ = recorded.uncapped_logits  # made now, before the folded weights are in memory beside the raw ones
         expansion = expand(recorded)
         errors = {"logits": expansion.check()}
         if subject.head_names:
-            checks = (head_scores(expansion, name).by_order().check() for name in subject.head_names)
-            errors["attention scores"] = max(checks)
+            errors["attention scores"] = max(score_errors(expansion).values())
         name = str(dtype).removeprefix("torch.")
         rows += [{"quantity": quantity, "dtype": name, "error": error} for quantity, error in errors.items()]
     return rows
@@ -74,10 +75,11 @@ def induction(subject: Subject) -> Rows:
         return []
     repeats, text = _attention_scores(subject.frozen_repeats), _attention_scores(subject.frozen_text)
     start = subject.repeated_tokens.shape[1] - 3 * subject.block_length
-    rows_mask = repeat_rows(subject.repeated_tokens, subject.block_length, start)
-    base = next_token_losses(subject.repeats.logits, subject.repeated_tokens)[rows_mask].mean().item()
-    live = removal_losses(subject.repeats, rows_mask, frozen=False)
-    frozen = removal_losses(subject.repeats, rows_mask, frozen=True)
+    removal = subject.removal_run
+    rows_mask = repeat_rows(removal.tokens, subject.block_length, start)
+    base = run_losses(removal)[rows_mask].mean().item()
+    live = removal_losses(removal, rows_mask, frozen=False)
+    frozen = removal_losses(removal, rows_mask, frozen=True)
     partners = k_partners(subject)
     rows = []
     for index, name in enumerate(subject.head_names):
@@ -100,7 +102,7 @@ def k_partners(subject: Subject) -> dict[str, str]:
 
 def repeats(subject: Subject) -> Rows:
     """Loss in the first, second and third copy of the repeated random tokens."""
-    losses = next_token_losses(subject.repeats.logits, subject.repeated_tokens)
+    losses = run_losses(subject.repeats)
     block = subject.block_length
     start = subject.repeated_tokens.shape[1] - 3 * block
     rows = []
@@ -113,8 +115,8 @@ def repeats(subject: Subject) -> Rows:
 
 def in_context(subject: Subject) -> Rows:
     """Loss by position on the text, and the in-context score: late token's loss less the early token's."""
-    contexts = subject.contexts(SINGLE_TOKEN * subject.sequences)
-    losses = torch.cat([_losses(subject, rows) for rows in contexts.split(subject.sequences)])
+    contexts = subject.contexts(SINGLE_TOKEN * subject.sequence_count)
+    losses = torch.cat([_losses(subject, rows) for rows in contexts.split(subject.sequence_count)])
     early, late = in_context_tokens(subject.model.spec, contexts.shape[1])
     if late <= early:
         raise NotApplicable(f"a context of {contexts.shape[1]} tokens is too short to compare a late with an early one")
@@ -137,13 +139,12 @@ def in_context(subject: Subject) -> Rows:
 def _losses(subject: Subject, tokens: torch.Tensor) -> torch.Tensor:
     """Losses of a live run that keeps nothing."""
     done = forward(subject.raw, tokens)
-    found = logits(subject.raw.ends, done.residual, done.final_scale)
-    return next_token_losses(soft_cap(found, subject.model.spec.logit_cap), tokens)
+    return residual_losses(subject.raw, tokens, done.residual, done.final_scale)
 
 
 def importance(subject: Subject) -> Rows:
     """Loss of the sum of all terms of order ≤ n on the text, and what each order adds; −1 is the uniform guess."""
-    losses = order_losses(subject.frozen_text)
+    losses = order_losses(subject.frozen_text, subject.scored_rows)
     return [
         {"order": order, "loss": loss, "gain": None if order < 0 else losses[order] - loss}
         for order, loss in enumerate(losses, start=-1)
@@ -161,8 +162,8 @@ def importance_heads(subject: Subject) -> Rows:
 
 
 def _set_importance(subject: Subject, by: str) -> Rows:
-    losses = order_losses(subject.frozen_text)
-    direct, full = losses[1], losses[-1]
+    frozen, rows = subject.frozen_text, subject.scored_rows
+    direct, full = direct_and_full_loss(frozen, rows)
     return [
         {
             by: found.name,
@@ -170,7 +171,7 @@ def _set_importance(subject: Subject, by: str) -> Rows:
             "gain_ending": direct - found.ending,
             "cost_without": found.without - full,
         }
-        for found in head_losses(subject.frozen_text, by_layer=by == "layer")
+        for found in head_losses(frozen, by == "layer", rows)
     ]
 
 

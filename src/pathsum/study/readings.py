@@ -20,7 +20,7 @@ def _public(name: str) -> Callable[..., Result]:
         *,
         text: str | Sequence[int] | None = None,
         bos: bool | None = None,
-        sequences: int = 16,
+        sequences: int | None = None,
         batch: int = 4,
         block: int | None = None,
         context: int | None = None,

@@ -98,8 +98,12 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
         bos = model.spec.bos if starts_with_bos(model.spec, subject.bos) else None
         found["text"] = {"source": subject.text_source, "sequences": len(subject.windows)}
         found["text"] |= {"context": subject.context_length, "bos": bos}
+        if reading is not None and reading.name.startswith("importance"):
+            found["text"] |= {"positions_scored": len(subject.scored_rows)}
     if "random tokens" in needs:
         found["random_tokens"] = {"block": subject.block_length, "copies": 3, "batch": subject.batch}
+        if reading is not None and reading.name == "induction":
+            found["random_tokens"] |= {"heads_removed_from": subject.removal_count}
     found["seed"] = subject.seed
     found["versions"] = {name: importlib.metadata.version(name) for name in ("pathsum", "torch", "polars")}
     found["python"] = platform.python_version()

@@ -3,7 +3,8 @@
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from math import prod
 from pathlib import Path
 
 import torch
@@ -16,10 +17,17 @@ from pathsum.runs.graded import FrozenRun, frozen_run
 from pathsum.runs.run import Run, run_weights
 from pathsum.weights.model import Model
 from pathsum.weights.tokens import starts_with_bos, token_ids
-from pathsum.weights.weights import Weights
+from pathsum.weights.weights import Weights, required_shapes
 
-MOST_CONTEXT = 1024
+MOST_CONTEXT = 512
 """Attention patterns grow with the square of the context: a longer one is asked for."""
+MOST_SEQUENCES = 16
+RECORDED = 150_000_000
+"""Entries of attention patterns, over layers, heads and contexts, that the text's run may keep: 600 MB in float32."""
+REMOVALS = 10_000_000_000_000
+"""Heads × parameters × tokens that may be run to remove every head once: some 10¹³ operations, under a minute."""
+SCORED = 6_000_000_000
+"""Heads × positions × d_vocab, the logits made to say what each head's terms are worth: half a minute or so."""
 SAMPLE = Path(__file__).with_name("sample.txt")
 MODULES = ("argparse", "ast", "calendar", "configparser", "csv", "dataclasses", "doctest", "fractions", "gzip",
            "heapq", "inspect", "mailbox", "optparse", "pdb", "pickle", "random", "shutil", "statistics", "tarfile",
@@ -39,8 +47,8 @@ class Subject:
     text: str | Sequence[int] | None = None
     text_name: str | None = None
     bos: bool | None = None
-    sequences: int = 16
-    """How many contexts of text are run."""
+    sequences: int | None = None
+    """How many contexts of text are run; None: 16, or as many as keep `RECORDED` entries of patterns, at least one."""
     batch: int = 4
     """How many sequences of repeated random tokens are run."""
     block: int | None = None
@@ -57,6 +65,14 @@ class Subject:
     def context_length(self) -> int:
         return min(self.model.spec.n_ctx, MOST_CONTEXT) if self.context is None else self.context
 
+    @property
+    def sequence_count(self) -> int:
+        if self.sequences is not None:
+            return self.sequences
+        spec = self.model.spec
+        kept = max(1, spec.n_layers * spec.n_heads * self.context_length**2)
+        return max(1, min(MOST_SEQUENCES, RECORDED // kept))
+
     @cached_property
     def digest(self) -> str:
         """sha256 of the weights, taken once: files do not change under a study."""
@@ -66,13 +82,24 @@ class Subject:
 
     @cached_property
     def folded(self) -> Weights:
-        """Folded weights in float64, in memory: for everything read off weights."""
-        return self.model.weights.to(torch.float64).fold().load()
+        """Folded weights in float64, for everything read off weights; what was read stays in memory, MLPs do not."""
+        weights = self.model.weights.to(torch.float64).fold()
+        return Weights(weights.spec, cache(weights.read_ends), weights.read_block, cache(weights.read_attention))
 
     @cached_property
     def raw(self) -> Weights:
         """Raw weights in float32, in memory: for runs."""
         return self.model.weights.to(torch.float32).load()
+
+    @cached_property
+    def frozen_weights(self) -> Weights:
+        """Folded weights in float32, in memory but for their MLPs: for frozen runs."""
+        return self.raw.fold().load_attention()
+
+    def forget(self, *names: str) -> None:
+        """Let go of what was computed once and is no longer needed, such as `folded`; it is computed again if it is."""
+        for name in names:
+            self.__dict__.pop(name, None)
 
     # ---- repeated random tokens ----
 
@@ -83,7 +110,21 @@ class Subject:
     @cached_property
     def repeats(self) -> Run:
         """Random tokens repeated three times, run and recorded."""
-        return run_weights(self.model, self.raw, self.repeated_tokens)
+        return run_weights(self.model, self.raw, self.repeated_tokens, scores=False)
+
+    @property
+    def removal_count(self) -> int:
+        """How many of these heads are removed from: all, or as many as `REMOVALS` allows, at least one."""
+        parameters = sum(prod(shape) for shape in required_shapes(self.model.spec).values())
+        once = max(1, len(self.head_names) * parameters * 3 * self.block_length)
+        return max(1, min(self.batch, REMOVALS // once))
+
+    @cached_property
+    def removal_run(self) -> Run:
+        """The first of these, run and recorded."""
+        if self.removal_count == self.batch:
+            return self.repeats
+        return run_weights(self.model, self.raw, self.repeated_tokens[: self.removal_count], scores=False)
 
     @cached_property
     def repeated_tokens(self) -> Int[Tensor, "batch pos"]:
@@ -108,13 +149,13 @@ class Subject:
             return token_ids(self.model, self.text, bos=False)
         if self.model.tokenizer is None:
             generator = torch.Generator().manual_seed(self.seed)
-            return torch.randint(spec.d_vocab, (self.sequences * self.context_length,), generator=generator)
+            return torch.randint(spec.d_vocab, (self.sequence_count * self.context_length,), generator=generator)
         return token_ids(self.model, standard_library_text(), bos=False)
 
     @cached_property
     def windows(self) -> Int[Tensor, "sequence pos"]:
-        """The contexts that are run and recorded: `contexts(sequences)`."""
-        return self.contexts(self.sequences)
+        """The contexts that are run and recorded."""
+        return self.contexts(self.sequence_count)
 
     def contexts(self, most: int) -> Int[Tensor, "sequence pos"]:
         """Up to `most` contexts, evenly spread over the text; one shorter one if the text is shorter.
@@ -131,18 +172,25 @@ class Subject:
         cut = torch.stack([tokens[first : first + length] for first in starts.tolist()])
         return torch.cat([torch.tensor(start, dtype=torch.long).expand(count, -1), cut], dim=1)
 
+    @property
+    def scored_rows(self) -> Int[Tensor, " row"]:
+        """Positions whose losses say what terms are worth: all that predict, or evenly spread ones within `SCORED`."""
+        every = self.windows[:, 1:].numel()
+        most = SCORED // max(1, len(self.head_names) * self.model.spec.d_vocab)
+        return torch.linspace(0, every - 1, max(1, min(every, most))).round().long()
+
     @cached_property
     def text_run(self) -> Run:
         """The text's contexts, run and recorded."""
-        return run_weights(self.model, self.raw, self.windows)
+        return run_weights(self.model, self.raw, self.windows, scores=False)
 
     @cached_property
     def frozen_text(self) -> FrozenRun:
-        return frozen_run(self.text_run)
+        return frozen_run(self.text_run, self.frozen_weights)
 
     @cached_property
     def frozen_repeats(self) -> FrozenRun:
-        return frozen_run(self.repeats)
+        return frozen_run(self.repeats, self.frozen_weights)
 
     @cached_property
     def sample_tokens(self) -> Int[Tensor, " pos"]:
