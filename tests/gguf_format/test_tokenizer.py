@@ -180,8 +180,10 @@ SPM_TEXTS = [
 
 
 def sentencepiece(**more):
-    tokens = [*PIECES, *WORDS_BY_SCORE, *LETTERS]
-    scores = [0.0] * len(PIECES) + [-float(index) for index in range(len(WORDS_BY_SCORE) + len(LETTERS))]
+    # Ids say nothing about scores: the best word comes last.
+    tokens = [*PIECES, *LETTERS, *reversed(WORDS_BY_SCORE)]
+    order = {word: -float(index) for index, word in enumerate((*WORDS_BY_SCORE, *LETTERS))}
+    scores = [order.get(token, 0.0) for token in tokens]
     types = [2, 3, 3] + [6] * 256 + [1] * (len(WORDS_BY_SCORE) + len(LETTERS))
     metadata = {"model": "llama", "tokens": tokens, "scores": scores, "token_type": types, "bos_token_id": 1, **more}
     return read_vocabulary({f"tokenizer.ggml.{key}": value for key, value in metadata.items()}, 5000)
