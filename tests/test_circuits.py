@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import oracle
+import pathsum
 from cases import BY_NAME, CASES, agree
 from pathsum.circuits.positional import lag_curve, positional_scores
 from pathsum.circuits.spectra import ov_eigenvalues, own_token_ranks, pair_eigenvalues, positivity, qk_eigenvalues
@@ -12,6 +13,7 @@ from pathsum.circuits.tables import direct_path, layer_OV, layer_QK, ov_circuit,
 from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
 from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
+from pathsum.study import weights_only
 
 LAYERED = [case for case in CASES if case.spec.n_layers]
 EVERY_LAYERED_CASE = pytest.mark.parametrize("case", LAYERED, ids=repr)
@@ -55,12 +57,14 @@ def test_positivity_is_one_for_a_copy_minus_one_for_its_opposite_and_nan_for_not
     assert positivity((0.0 * copy).eigenvalues()).isnan()
 
 
-@pytest.mark.parametrize("block", [1, 4, 1024])
-def test_own_token_ranks_count_strictly_larger_outputs(block):
+@pytest.mark.parametrize("entries", [1, 50, 1 << 20])
+def test_own_token_ranks_count_strictly_larger_outputs(entries):
     case = BY_NAME["gpt2"]
     circuit = ov_circuit(case.folded, 0)[1]
-    assert own_token_ranks(circuit, block).tolist() == oracle.own_token_ranks(circuit.dense().numpy())
-    assert own_token_ranks(circuit * 0.0, block).isnan().all()
+    expected = oracle.own_token_ranks(circuit.dense().numpy())
+    assert own_token_ranks(circuit, None, entries).tolist() == expected
+    assert own_token_ranks(circuit, torch.tensor([7, 2, 5]), entries).tolist() == [expected[i] for i in (7, 2, 5)]
+    assert own_token_ranks(circuit * 0.0, None, entries).isnan().all()
 
 
 def brute_trigrams(qk: np.ndarray, ov: np.ndarray, count: int, per_source: int) -> list[float]:
@@ -129,3 +133,15 @@ def test_a_lag_curve_is_the_mean_of_each_diagonal():
     mean, spread = lag_curve(scores, 2)
     agree(mean, [[(0 + 5 + 10 + 15) / 4, (4 + 9 + 14) / 3]])
     agree(spread, [[np.std([0, 5, 10, 15], ddof=0), np.std([4, 9, 14], ddof=0)]])
+
+
+def test_ranks_of_a_large_table_are_sampled_with_an_error_that_covers_the_exact_share(monkeypatch):
+    model = pathsum.open("two-layer-small")
+    exact = pathsum.spectra(model).frame
+    assert exact["own_token_rank_error"].to_list() == exact["own_token_top_error"].to_list() == [0.0] * 8
+    monkeypatch.setattr(weights_only, "RANKED", 8 * 1024 * 300)
+    sampled = pathsum.spectra(model).frame
+    assert pathsum.spectra(model, exact=True).frame.equals(exact)
+    for name in ("own_token_rank", "own_token_top"):
+        off = (sampled[name] - exact[name]).abs() / sampled[f"{name}_error"]
+        assert 0.1 < off.median() < 2 and off.max() < 4

@@ -5,10 +5,11 @@ stands in for the vocabulary (a cyclic permutation keeps eigenvalues; it does no
 """
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from pathsum.circuits.tables import layer_OV, layer_QK
+from pathsum.extremes import ENTRIES
 from pathsum.lowrank import LowRank
 from pathsum.weights.weights import Weights
 
@@ -18,15 +19,19 @@ def positivity(eigenvalues: Complex[Tensor, "*batch k"]) -> Float[Tensor, "*batc
     return eigenvalues.sum(-1).real / eigenvalues.abs().sum(-1)
 
 
-def ov_eigenvalues(weights: Weights, layer: int) -> Complex[Tensor, "head k"]:
-    """Eigenvalues of `W_U W_OV W_E` for every head of a layer (folded weights)."""
-    ends = weights.ends
-    return (layer_OV(weights, layer) @ (ends.W_E.double() @ ends.W_U.double())).eigenvalues()
+Square = Float[Tensor, "d_model d_model"] | None
 
 
-def qk_eigenvalues(weights: Weights, layer: int, delta: float | int | None = None) -> Complex[Tensor, "head k"]:
-    """Eigenvalues of `W_Eᵀ W_QK W_E` for every head of a layer (folded weights)."""
-    return (layer_QK(weights, layer, delta) @ embedding_gram(weights)).eigenvalues()
+def ov_eigenvalues(weights: Weights, layer: int, through: Square = None) -> Complex[Tensor, "head k"]:
+    """Eigenvalues of `W_U W_OV W_E` for every head of a layer (folded weights); `through` is `W_E W_U`, if at hand."""
+    return (layer_OV(weights, layer) @ (through_tokens(weights) if through is None else through)).eigenvalues()
+
+
+def qk_eigenvalues(
+    weights: Weights, layer: int, delta: float | int | None = None, gram: Square = None
+) -> Complex[Tensor, "head k"]:
+    """Eigenvalues of `W_Eᵀ W_QK W_E` for every head of a layer (folded weights); `gram` is `W_E W_Eᵀ`, if at hand."""
+    return (layer_QK(weights, layer, delta) @ (embedding_gram(weights) if gram is None else gram)).eigenvalues()
 
 
 def pair_eigenvalues(
@@ -36,23 +41,32 @@ def pair_eigenvalues(
     return (destination @ source @ (embedding_gram(weights) if gram is None else gram)).eigenvalues()
 
 
+def through_tokens(weights: Weights) -> Float[Tensor, "d_model d_model"]:
+    """`W_E W_U`, float64."""
+    ends = weights.ends
+    return ends.W_E.double() @ ends.W_U.double()
+
+
 def embedding_gram(weights: Weights) -> Float[Tensor, "d_model d_model"]:
     """`W_E W_Eᵀ`, float64."""
     W_E = weights.W_E.double()
     return W_E @ W_E.mT
 
 
-def own_token_ranks(circuit: LowRank, block: int = 1024) -> Float[Tensor, " d_vocab"]:
+def own_token_ranks(
+    circuit: LowRank, tokens: Int[Tensor, " token"] | None = None, entries: int = ENTRIES
+) -> Float[Tensor, " token"]:
     """For each source token, how many outputs have a strictly larger logit in its OV column; 0: its own is on top.
 
-    NaN for a token whose column is the same everywhere: attending to it says nothing of any output.
+    Of `tokens`, or of all. NaN for a token whose column is the same everywhere: attending to it says nothing of any
+    output. `entries` of the table are in memory at once.
     """
-    ranks = []
     n = circuit.shape[-1]
-    for start in range(0, n, block):
-        columns = circuit.columns(slice(start, start + block))
-        index = torch.arange(start, min(start + block, n))
-        own = columns[index, torch.arange(len(index))]
-        speaks = columns.amax(0) > columns.amin(0)
-        ranks.append((columns > own).sum(0).double().where(speaks, torch.nan))
+    tokens = torch.arange(n) if tokens is None else tokens
+    ranks = []
+    for some in tokens.split(max(1, entries // n)):
+        logits = circuit.T.rows(some)
+        own = logits.gather(1, some[:, None])
+        speaks = logits.amax(1) > logits.amin(1)
+        ranks.append((logits > own).sum(1).double().where(speaks, torch.nan))
     return torch.cat(ranks)

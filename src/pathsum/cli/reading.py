@@ -33,6 +33,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     },
     "positional": {"lags": "How many lags."},
     "pointer": {"positions": "How many of the first positions."},
+    "spectra": {"exact": "Rank every token, however large the vocabulary, instead of a random sample."},
     "entries": {"count": "Entries a table."},
     "trigrams": {"count": "Skip-trigrams a head.", "per_source": "At most this many of each source token."},
 }

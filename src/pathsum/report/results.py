@@ -29,7 +29,7 @@ def run_readings(
     # What is read off weights comes first: folded float64 weights and recorded runs are not in memory together.
     for done, reading in enumerate(sorted(chosen, key=_runs)):
         if _runs(reading):
-            subject.forget("folded")
+            subject.forget("folded", "tables")
         if progress is not None:
             progress(done, len(chosen), reading.title)
         found[reading.name] = _read(reading, subject)

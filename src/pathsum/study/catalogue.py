@@ -40,7 +40,9 @@ READINGS: tuple[Reading, ...] = (
         (HEAD, Column("copying_score", NUMBER, "Σλ/Σ|λ| of W_U W_OV W_E, −1 to 1"),
          Column("matching_score", NUMBER, "Σλ/Σ|λ| of W_Eᵀ W_QK W_E"),
          Column("own_token_rank", NUMBER, "mean share of outputs above the source's own token"),
-         Column("own_token_top", NUMBER, "share of tokens that are their own largest output")),
+         Column("own_token_rank_error", NUMBER, "its standard error; 0: every token was ranked"),
+         Column("own_token_top", NUMBER, "share of tokens that are their own largest output"),
+         Column("own_token_top_error", NUMBER, "its standard error")),
         "weights_only", shows_qk=True,
     ),
     Reading(

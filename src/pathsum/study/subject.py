@@ -83,8 +83,12 @@ class Subject:
     @cached_property
     def folded(self) -> Weights:
         """Folded weights in float64, for everything read off weights; what was read stays in memory, MLPs do not."""
-        weights = self.model.weights.to(torch.float64).fold()
-        return Weights(weights.spec, cache(weights.read_ends), weights.read_block, cache(weights.read_attention))
+        return _kept(self.model.weights.to(torch.float64).fold())
+
+    @cached_property
+    def tables(self) -> Weights:
+        """The same in float32: for tables over the vocabulary."""
+        return _kept(self.folded.to(torch.float32))
 
     @cached_property
     def raw(self) -> Weights:
@@ -205,6 +209,11 @@ class Subject:
     def head_names(self) -> list[str]:
         spec = self.model.spec
         return [f"L{layer}H{index}" for layer in range(spec.n_layers) for index in range(spec.n_heads)]
+
+
+def _kept(weights: Weights) -> Weights:
+    """Weights whose parts stay in memory once they are read, but for MLPs."""
+    return Weights(weights.spec, cache(weights.read_ends), weights.read_block, cache(weights.read_attention))
 
 
 def standard_library_text() -> str:

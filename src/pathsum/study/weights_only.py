@@ -3,6 +3,8 @@
 from itertools import product
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from pathsum.circuits.positional import lag_curve, matching_curve, positional_scores, rotary_curve
 from pathsum.circuits.spectra import (
@@ -11,6 +13,7 @@ from pathsum.circuits.spectra import (
     own_token_ranks,
     positivity,
     qk_eigenvalues,
+    through_tokens,
 )
 from pathsum.circuits.tables import ov_circuit, score_circuit
 from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
@@ -24,37 +27,62 @@ MOST_PER_SOURCE = 100
 """Of trigrams: the work grows with its square."""
 MOST_ROWS = 100_000
 """Of a table of entries or trigrams."""
+RANKED = 20_000_000_000
+"""Entries of OV tables looked at for own-token ranks: 10 to 30 seconds."""
 
 
-def spectra(subject: Subject, *, delta: float | int | None = None) -> Rows:
-    """Copying and matching score, and copying by own-token rank, per head."""
-    weights, rows = subject.folded, []
+def spectra(subject: Subject, *, delta: float | int | None = None, exact: bool = False) -> Rows:
+    """Copying and matching score, and copying by own-token rank, per head.
+
+    Where all heads' tables together have more than `RANKED` entries, ranks are those of a seeded random sample of
+    source tokens, with their standard errors; `exact` ranks every token whatever it takes.
+    """
+    weights, tables, rows = subject.folded, subject.tables, []
+    through, gram = through_tokens(weights), embedding_gram(weights)
+    tokens = _ranked_tokens(subject, exact)
     for layer in range(weights.spec.n_layers):
-        copying = positivity(ov_eigenvalues(weights, layer))
-        matching = _matching(subject, layer, delta)
-        ov = ov_circuit(weights, layer).to(torch.float32)
+        copying = positivity(ov_eigenvalues(weights, layer, through))
+        matching = _matching(subject, layer, delta, gram)
+        ov = ov_circuit(tables, layer)
         for index in range(weights.spec.n_heads):
-            ranks = own_token_ranks(ov[index])
-            ranks = ranks[~ranks.isnan()]
-            rows.append(
-                {
-                    "head": f"L{layer}H{index}",
-                    "copying_score": copying[index].item(),
-                    "matching_score": matching[index],
-                    "own_token_rank": ranks.mean().item() / max(weights.spec.d_vocab - 1, 1),
-                    "own_token_top": (ranks == 0).double().mean().item(),
-                }
-            )
+            scores = {"copying_score": copying[index].item(), "matching_score": matching[index]}
+            ranks = own_token_ranks(ov[index], tokens)
+            rows.append({"head": f"L{layer}H{index}", **scores, **_rank_means(ranks, weights.spec.d_vocab)})
     return rows
+
+
+def _ranked_tokens(subject: Subject, exact: bool) -> Int[Tensor, " token"]:
+    d_vocab = subject.model.spec.d_vocab
+    most = RANKED // max(1, len(subject.head_names) * d_vocab)
+    if exact or most >= d_vocab:
+        return torch.arange(d_vocab)
+    return torch.randperm(d_vocab, generator=torch.Generator().manual_seed(subject.seed))[: max(2, most)].sort().values
+
+
+def _rank_means(ranks: Float[Tensor, " token"], d_vocab: int) -> dict[str, float]:
+    """Means over the tokens that say something, and their standard errors: 0 where no token is left out."""
+    left = max(0.0, 1 - len(ranks) / d_vocab)
+    ranks = ranks[~ranks.isnan()]
+    share, top = ranks / max(d_vocab - 1, 1), (ranks == 0).double()
+    # Two of each kind added (Agresti and Coull): that a sample has none does not make it certain that there are none.
+    spreads = [part.std().item() if left else 0.0 for part in (share, torch.cat([top, top.new_tensor([0, 0, 1, 1])]))]
+    errors = [spread * (left / max(len(ranks), 1)) ** 0.5 for spread in spreads]
+    return {
+        "own_token_rank": share.mean().item(),
+        "own_token_rank_error": errors[0],
+        "own_token_top": top.mean().item(),
+        "own_token_top_error": errors[1],
+    }
 
 
 def eigenvalues(subject: Subject, *, delta: float | int | None = None) -> Rows:
     """The non-zero eigenvalues of every head's OV and QK circuits over tokens."""
     weights, rows = subject.folded, []
+    through, gram = through_tokens(weights), embedding_gram(weights)
     for layer in range(weights.spec.n_layers):
-        found = {"OV": ov_eigenvalues(weights, layer)}
+        found = {"OV": ov_eigenvalues(weights, layer, through)}
         if delta is not None or not _rotary(subject, layer):
-            found["QK"] = qk_eigenvalues(weights, layer, delta)
+            found["QK"] = qk_eigenvalues(weights, layer, delta, gram)
         for circuit, values in found.items():
             for index, head_values in enumerate(values):
                 rows += [
@@ -122,9 +150,7 @@ def trigrams(subject: Subject, *, count: int = 10, per_source: int = 1, delta: f
     if not 1 <= per_source <= MOST_PER_SOURCE:
         raise ExpansionTooLarge(f"per_source is {per_source}; it may be 1 to {MOST_PER_SOURCE}")
     rows = []
-    for layer, index, qk, ov in _head_circuits(subject, delta):
-        if qk is None:
-            continue
+    for layer, index, qk, ov in _head_circuits(subject, delta, with_qk=True):
         found = skip_trigrams(qk, ov, count, per_source)
         names = [token_strings(subject.model, part) for part in (found.source, found.destination, found.out)]
         for rank in range(len(found.qk)):
@@ -143,20 +169,25 @@ def trigrams(subject: Subject, *, count: int = 10, per_source: int = 1, delta: f
     return rows
 
 
-def _head_circuits(subject: Subject, delta: float | int | None):
-    weights = subject.folded
-    for layer in range(weights.spec.n_layers):
+def _head_circuits(subject: Subject, delta: float | int | None, with_qk: bool = False):
+    """Layer, head, centred QK (None in a rotary layer without a distance) and centred OV; float32, a layer at a time.
+
+    `with_qk` leaves those layers out.
+    """
+    weights = subject.tables
+    for layer, facts in enumerate(weights.spec.layers):
         known = delta is not None or not _rotary(subject, layer)
-        qk = score_circuit(weights, layer, delta).to(torch.float32) if known else None
-        ov = ov_circuit(weights, layer).to(torch.float32)
-        scale = weights.spec.layers[layer].score_scale
+        if with_qk and not known:
+            continue
+        qk = score_circuit(weights, layer, delta) if known else None
+        ov = ov_circuit(weights, layer)
         for index in range(weights.spec.n_heads):
-            yield layer, index, None if qk is None else centred_qk(qk[index], scale), centred_ov(ov[index])
+            yield layer, index, None if qk is None else centred_qk(qk[index], facts.score_scale), centred_ov(ov[index])
 
 
-def _matching(subject: Subject, layer: int, delta: float | int | None) -> list[float | None]:
+def _matching(subject: Subject, layer: int, delta: float | int | None, gram: Tensor) -> list[float | None]:
     try:
-        return positivity(qk_eigenvalues(subject.folded, layer, delta)).tolist()
+        return positivity(qk_eigenvalues(subject.folded, layer, delta, gram)).tolist()
     except NotApplicable:
         return [None] * subject.model.spec.n_heads
 
