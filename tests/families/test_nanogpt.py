@@ -8,8 +8,11 @@ import torch
 import pathsum
 from cases import agree
 from families.nanogpt_reference import NanoGPT
+from families.test_any_config import VALUES
 from pathsum.errors import CheckpointError, MissingTensor
 from pathsum.runs.forward import forward, logits
+from pathsum.weights.families.config import Config
+from pathsum.weights.families.nanogpt import NANOGPT
 
 TOKENS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
 ARGS = {"n_layer": 3, "n_head": 3, "n_embd": 24, "block_size": 12, "vocab_size": 31, "dropout": 0.0}
@@ -123,3 +126,17 @@ def test_what_does_not_fit_is_named():
     stored = checkpoint(NanoGPT(ARGS), {**ARGS, "bias": False})
     with pytest.raises(CheckpointError, match=r"transformer\.h\.0\.attn\.c_attn\.bias has no place"):
         pathsum.open(stored)
+
+
+def test_any_value_of_any_field_is_an_error_or_a_model():
+    outcomes = set()
+    for name in (*VARIANTS["biased"], "activation_function"):
+        for value in VALUES:
+            config = Config({**ARGS, name: value}, dict(NANOGPT.defaults))
+            try:
+                NANOGPT.spec(config), NANOGPT.table(config)
+                outcomes.add("model")
+            except CheckpointError as error:
+                outcomes.add("error")
+                assert str(error)
+    assert outcomes == {"model", "error"}

@@ -10,9 +10,11 @@ import torch
 import pathsum
 from cases import agree
 from families import lens_reference
+from families.test_any_config import VALUES
 from pathsum.errors import CheckpointError, MissingTensor
 from pathsum.runs.forward import forward, logits
-from pathsum.weights.families.transformer_lens import HONOURED, REFUSED
+from pathsum.weights.families.config import Config
+from pathsum.weights.families.transformer_lens import HONOURED, REFUSED, TRANSFORMER_LENS
 
 TOKENS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
 SIZES = {"n_layers": 2, "d_model": 12, "n_ctx": 11, "d_head": 4, "d_vocab": 13}
@@ -164,3 +166,18 @@ def test_config_and_tensors_that_disagree_are_named():
     raw["blocks.1.attn.W_O"] = raw["blocks.1.attn.W_O"][:, :3]
     with pytest.raises(MissingTensor, match=r"blocks\.1\.attn\.W_O \(3, 3, 12\) cannot be L1\.W_O \(3, 12, 4\)"):
         pathsum.open(raw, config=MLP).weights.load()
+
+
+@parametrized
+def test_any_value_of_any_field_is_an_error_or_a_model(cfg):
+    outcomes = set()
+    for name in (*HONOURED, *REFUSED):
+        for value in VALUES:
+            config = Config({**cfg, name: value}, dict(TRANSFORMER_LENS.defaults))
+            try:
+                TRANSFORMER_LENS.spec(config), TRANSFORMER_LENS.table(config)
+                outcomes.add("model")
+            except CheckpointError as error:
+                outcomes.add("error")
+                assert str(error)
+    assert outcomes == {"model", "error"}

@@ -43,12 +43,12 @@ def _attention_layers(config: Config, n_layers: int) -> list[str]:
     if types is None:
         types = [[["global", "local"], 12]] if listed is None else [[listed, 1]]
     try:
-        kinds = [kind for kinds, times in types for _ in range(times) for kind in kinds]
+        kinds = [kind for kinds, times in types for kind in list(kinds) * min(times, n_layers + 1)]
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"config: attention_types {types!r} is no list of [kinds, times]") from error
     if listed is not None and listed != kinds:
         raise CheckpointError(f"config: attention_layers {listed} are not what attention_types says, {kinds}")
-    if len(kinds) != n_layers or set(kinds) - {"global", "local"}:
+    if len(kinds) != n_layers or any(kind not in ("global", "local") for kind in kinds):
         raise CheckpointError(f"config: attention_types gives {kinds}, must give 'global' or 'local' {n_layers} times")
     return kinds
 

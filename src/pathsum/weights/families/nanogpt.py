@@ -5,14 +5,16 @@ in its checkpoints tells: there, pass `config={**model_args, "activation_functio
 """
 
 from pathsum.errors import CheckpointError
-from pathsum.weights.families.config import ACTIVATIONS, Config
+from pathsum.weights.checks import MOST_LAYERS
+from pathsum.weights.families.config import ACTIVATIONS, MOST_WIDTH, Config
 from pathsum.weights.families.family import Family, Source, fused, linear, norm, one_after_another
 from pathsum.weights.families.layernorm import plain_mlp
 from pathsum.weights.spec import Attention, Spec
 
 
 def nanogpt_spec(config: Config) -> Spec:
-    d_model, n_heads, n_layers = config.whole("n_embd"), config.whole("n_head"), config.whole("n_layer", least=0)
+    d_model, n_heads = config.whole("n_embd", most=MOST_WIDTH), config.whole("n_head", most=MOST_WIDTH)
+    n_layers = config.whole("n_layer", least=0, most=MOST_LAYERS)
     if d_model % n_heads:
         raise CheckpointError(f"config: n_embd {d_model} is no multiple of n_head {n_heads}")
     d_head = d_model // n_heads

@@ -25,8 +25,6 @@ def rotary(config: Config, d_head: int, layer_type: str | None = None, interleav
             " is no even number of coordinates from 2 to d_head; they turn in pairs"
         )
     kind = rope_kind(parameters)
-    if not isinstance(kind, str) or kind not in _SCALINGS:
-        raise CheckpointError(f"config: rope_type {kind!r} is not one of {', '.join(_SCALINGS)}")
     try:
         frequencies = [base ** (-2 * i / d_rotary) for i in range(d_rotary // 2)]
         scaled, magnitude = _SCALINGS[kind](frequencies, parameters, config, base)
@@ -45,7 +43,10 @@ def rope_parameters(config: Config, layer_type: str | None = None) -> Config:
 
 
 def rope_kind(parameters: Config) -> str:
-    return parameters.get("rope_type", "type", default="default")
+    kind = parameters.get("rope_type", "type", default="default")
+    if not isinstance(kind, str) or kind not in _SCALINGS:
+        raise CheckpointError(f"config: rope_type {kind!r} is not one of {', '.join(_SCALINGS)}")
+    return kind
 
 
 def rope_context(config: Config, n_ctx: int) -> int:

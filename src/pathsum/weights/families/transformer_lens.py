@@ -5,7 +5,8 @@ after the gate: it reaches the stream as `W_out b_in` and is read as part of b_o
 """
 
 from pathsum.errors import CheckpointError
-from pathsum.weights.families.config import ACTIVATIONS, Config
+from pathsum.weights.checks import MOST_LAYERS
+from pathsum.weights.families.config import ACTIVATIONS, MOST_WIDTH, Config
 from pathsum.weights.families.family import Family, Source, take, transposed, wide
 from pathsum.weights.families.layernorm import even_share, normed_embedding
 from pathsum.weights.positions import Alibi, LearnedQK, Positions, Rotary
@@ -42,9 +43,10 @@ REFUSED = {
 
 def transformer_lens_spec(config: Config) -> Spec:
     _check_fields(config)
-    d_model, d_head = config.whole("d_model"), config.whole("d_head")
-    n_layers = config.whole("n_layers", least=0)
-    n_heads = d_model // d_head if config.get("n_heads", default=-1) == -1 else config.whole("n_heads")
+    d_model, d_head = config.whole("d_model", most=MOST_WIDTH), config.whole("d_head", most=MOST_WIDTH)
+    n_layers = config.whole("n_layers", least=0, most=MOST_LAYERS)
+    given = config.get("n_heads", default=-1) != -1
+    n_heads = config.whole("n_heads", most=MOST_WIDTH) if given else d_model // d_head
     kind = _norm_kind(config)
     config.only("final_rms", *((False,) if kind == "layer" else (False, True)), why="all norms must be of one kind")
     d_vocab = config.whole("d_vocab")
@@ -87,7 +89,7 @@ def _check_fields(config: Config) -> None:
 def _norm_kind(config: Config) -> NormKind:
     """`null` means that there are no norms; absent, that they are LayerNorms."""
     word = config.plain.get("normalization_type", "LN")
-    if word not in NORMS:
+    if not isinstance(word, str | None) or word not in NORMS:
         raise CheckpointError(f"config: normalization_type {word!r} is not one of {', '.join(map(str, NORMS))}")
     return NORMS[word]
 
