@@ -143,17 +143,20 @@ class ScoreExpansion:
         frozen = self.expansion.frozen
         where = torch.arange(frozen.run.tokens.shape[-1])
         seen = frozen.run.frozen.layers[self.layer]
-        found = {name: linear(x * seen.attention_scale.unsqueeze(-1), W) for name, x in parts.items()}
+        # All parts at once: a deep model has as many as it has layers, and every one would be rotated by itself.
+        stacked = torch.stack(list(parts.values())) * seen.attention_scale.unsqueeze(-1)
+        found = dict(zip(parts, linear(stacked, W), strict=True))
         shape = (*frozen.run.tokens.shape, W.shape[0])
         p = position_vectors(self.block, frozen.ends, where, W.dtype)
         if p is not None:
             found["positions"] = linear(p, W if W_P is None else W_P).expand(shape)
-        if b is not None:
-            found["bias"] = b.expand(shape)
-        found = {name: _scaled(norm, x, scale) for name, x in found.items()}
+        if b is not None or norm.bias is not None:
+            found["bias"] = W.new_zeros(shape) if b is None else b.expand(shape)
+        vectors = _scaled(norm, torch.stack(list(found.values())), scale)
         if norm.bias is not None:
-            found["bias"] = found.get("bias", torch.zeros_like(norm.bias)) + norm.bias.expand(shape)
-        return {name: rotated(self.block, x, where) for name, x in found.items()}
+            # Added after the scale, to the last part: the bias.
+            vectors = torch.cat([vectors[:-1], vectors[-1:] + norm.bias])
+        return dict(zip(found, rotated(self.block, vectors, where), strict=True))
 
 
 def _scaled(norm: Norm, x: Tensor, scale: Tensor) -> Tensor:
