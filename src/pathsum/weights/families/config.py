@@ -97,7 +97,7 @@ ACTIVATIONS = {
 """Names of activations in configs → ours. `gelu_fast` and `gelu_new` are the tanh form with other roundings."""
 
 
-def model_shape(config: Config) -> dict[str, int]:
+def model_shape(config: Config) -> dict[str, Any]:
     """The sizes every family has, under the names they usually go by."""
     d_model = config.whole("hidden_size", "n_embd", "n_embed", "d_model", most=MOST_WIDTH)
     n_heads = config.whole("num_attention_heads", "n_head", "num_heads", most=MOST_WIDTH)
