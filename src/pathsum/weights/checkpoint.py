@@ -180,8 +180,8 @@ def _weights(
         return config, Weights.from_tensors(config, stored)
     if config is None:
         raise CheckpointError(
-            "nothing says what the tensors are: the model needs config=, its config.json as a dict or a path (that of "
-            "a TransformerLens model is model.cfg.to_dict()), or config.json beside its file"
+            "nothing says what the tensors are, and no config.json lies beside it: the model needs config=, "
+            "its config.json as a dict or a path (that of a TransformerLens model is model.cfg.to_dict())"
         )
     config = _text_part(config)
     if family is None and config.get("model_type") == "pathsum":
