@@ -29,4 +29,12 @@ CASES = [
         {**GPT2, "scale_attn_by_inverse_layer_idx": True, "n_inner": 17, "activation_function": "relu"},
     ),
     Case("gpt2_untied", "gpt2", {**GPT2, "scale_attn_weights": False, "tie_word_embeddings": False}),
+    Case(
+        "gpt2_odd", "gpt2",
+        {"vocab_size": 31, "n_embd": 30, "n_layer": 3, "n_head": 5, "n_positions": 17, "layer_norm_epsilon": 1e-3,
+         "activation_function": "gelu"},
+        ({"model_type": "gpt2", "vocab_size": 31, "n_embd": 30, "n_layer": 3, "n_head": 5, "n_ctx": 1024,
+          "n_positions": 17, "n_inner": None, "layer_norm_epsilon": 1e-3, "activation_function": "gelu",
+          "attn_pdrop": 0.1, "reorder_and_upcast_attn": True, "summary_type": "cls_index"},),
+    ),
 ]  # fmt: skip
