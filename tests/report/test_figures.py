@@ -49,6 +49,24 @@ def test_the_composition_diagram_draws_without_a_warning_and_names_every_head(dr
         assert f">{name}<" in picture
 
 
+def test_the_diagram_of_a_deep_model_stays_on_the_page_and_names_the_heads_that_do_something():
+    names = [f"L{layer}H{index}" for layer in range(30) for index in range(9)]
+    known = {"previous_token": 0.1, "prefix_matching": 0.1, "copying_score": 0.1, "is_previous_token": False}
+    heads = pl.DataFrame({"head": names}).with_columns(
+        pl.col("head").str.extract(r"L(\d+)", 1).cast(pl.Int64).alias("layer"),
+        pl.col("head").str.extract(r"H(\d+)", 1).cast(pl.Int64).alias("index"),
+        pl.lit(None, pl.Int64).alias("lag"), (pl.col("head") == "L18H6").alias("is_induction_head"),
+        *(pl.lit(value).alias(name) for name, value in known.items()),
+    )  # fmt: skip
+    numbers = {"score": 0.2, "baseline": 0.1, "ceiling": 0.5, "z": 20.0, "effect": 0.1}
+    pairs = pl.DataFrame([{"kind": "V", "source": "L3H1", "destination": "L18H6", **numbers}])
+    specification = figures.composition_diagram(pairs, heads).to_dict()
+    assert specification["width"] < 1500
+    layers = [part for each in specification["layer"] for part in each.get("layer", [])]
+    named = [row["head"] for part in layers for row in values(specification, part)]
+    assert named == ["L18H6"]
+
+
 def test_the_diagram_holds_both_signs_and_lets_the_reader_choose(drawn):
     specification = drawn["diagram"].figure.to_dict()
     effects = [edge["effect"] for edge in values(specification, specification["layer"][0])]

@@ -17,9 +17,20 @@ def test_all_readings_of_the_catalogue_are_there_in_its_order(results):
 
 def test_progress_names_each_reading_before_it_starts_and_ends_complete():
     seen = []
-    chosen = ["composition", "describe"]
-    run_readings(Subject(toys.induction_model(6, 24)), lambda *step: seen.append(step), chosen)
-    assert seen == [(0, 2, BY_NAME["describe"].title), (1, 2, BY_NAME["composition"].title), (2, 2, "")]
+    chosen = ["entries", "repeats", "composition", "describe"]
+    found = run_readings(Subject(toys.induction_model(6, 24)), lambda *step: seen.append(step), chosen)
+    # What is read off weights comes before what is run; the results are in the catalogue's order.
+    titles = [BY_NAME[name].title for name in ("describe", "composition", "entries", "repeats")]
+    assert seen == [*((done, 4, title) for done, title in enumerate(titles)), (4, 4, "")]
+    assert list(found) == ["describe", "composition", "repeats", "entries"]
+
+
+def test_folded_float64_weights_are_let_go_of_before_anything_runs():
+    subject = Subject(toys.induction_model(6, 24))
+    run_readings(subject, only=["composition", "entries"])
+    assert {"folded", "tables"} <= set(vars(subject))
+    run_readings(subject, only=["repeats"])
+    assert not {"folded", "tables"} & set(vars(subject))
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():

@@ -68,5 +68,5 @@ def own_token_ranks(
         logits = circuit.T.rows(some)
         own = logits.gather(1, some[:, None])
         speaks = logits.amax(1) > logits.amin(1)
-        ranks.append((logits > own).sum(1).double().where(speaks, torch.nan))
+        ranks.append((logits > own).sum(1, dtype=torch.int32).double().where(speaks, torch.nan))
     return torch.cat(ranks)

@@ -27,7 +27,7 @@ def read(
 ) -> None:
     """Read a model: all readings, a summary, and a report."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from pathsum.report.folder import check_place, write_report
     from pathsum.report.results import run_readings
@@ -41,7 +41,7 @@ def read(
         check_place(where)
     terminal = Console(stderr=True)
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         console=terminal, transient=True, disable=not terminal.is_terminal,
     )  # fmt: skip
     with bar:

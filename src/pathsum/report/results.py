@@ -39,7 +39,7 @@ def run_readings(
 
 
 def _runs(reading: Reading) -> bool:
-    return reading.needs != ("weights",)
+    return not {"text", "random tokens"}.isdisjoint(reading.needs)
 
 
 def _chosen(only: Collection[str] | None) -> list[Reading]:

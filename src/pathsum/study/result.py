@@ -34,12 +34,13 @@ class Result:
     def approximate(self) -> str:
         """What the QK numbers leave out and in which layers, as one line; empty where they leave out nothing."""
         by_layer: dict[str, str] = self.manifest.get("approximate", {})
-        every = len(self.manifest["spec"]["layers"])
-        lines = []
+        if not by_layer:
+            return ""
+        every, lines = len(self.manifest["spec"]["layers"]), []
         for what in dict.fromkeys(by_layer.values()):
             layers = [layer for layer, parts in by_layer.items() if parts == what]
             lines.append(f"{what} ({'every layer' if len(layers) == every else ', '.join(layers)})")
-        return f"QK from weights alone leaves out {'; '.join(lines)}" if lines else ""
+        return f"QK from weights alone leaves out {'; '.join(lines)}"
 
     def to_dict(self) -> dict[str, Any]:
         """`{"manifest": …, "rows": [{column: value}, …]}`."""

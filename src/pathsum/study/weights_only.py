@@ -27,8 +27,8 @@ MOST_PER_SOURCE = 100
 """Of trigrams: the work grows with its square."""
 MOST_ROWS = 100_000
 """Of a table of entries or trigrams."""
-RANKED = 20_000_000_000
-"""Entries of OV tables looked at for own-token ranks: 10 to 30 seconds."""
+RANKED = 8_000_000_000
+"""Entries of OV tables looked at for own-token ranks: some ten seconds."""
 
 
 def spectra(subject: Subject, *, delta: float | int | None = None, exact: bool = False) -> Rows:
@@ -151,6 +151,8 @@ def trigrams(subject: Subject, *, count: int = 10, per_source: int = 1, delta: f
         raise ExpansionTooLarge(f"per_source is {per_source}; it may be 1 to {MOST_PER_SOURCE}")
     rows = []
     for layer, index, qk, ov in _head_circuits(subject, delta, with_qk=True):
+        if qk is None:
+            continue
         found = skip_trigrams(qk, ov, count, per_source)
         names = [token_strings(subject.model, part) for part in (found.source, found.destination, found.out)]
         for rank in range(len(found.qk)):

@@ -15,6 +15,10 @@ SURE = 10.0
 """|z| from which a cell of the heat map carries its sign."""
 COLUMN, BESIDE = 250, 125
 """Pixels between the columns of two layers, and for names beside the outer ones."""
+NARROW, WIDEST = 36, 1000
+"""Columns of a deep model stand closer, so that all are at most about this wide, but not closer than this."""
+NAMED = WIDEST // COLUMN
+"""Up to this many gaps between layers every head has its name; in a deeper model those with a role."""
 ROLES = ["head", "previous token", "induction"]
 TOOLTIP = [
     alt.Tooltip("kind:N", title="composition"),
@@ -36,7 +40,7 @@ def composition_diagram(composition: pl.DataFrame, heads: pl.DataFrame) -> Figur
     edges, nodes = _edges(composition), _nodes(heads)
     layers, most = int(nodes["layer"].max() or 0), int(nodes["index"].max() or 0)  # type: ignore[arg-type]
     top = float(edges["size"].max() or 1.0)  # type: ignore[arg-type]
-    width = BESIDE + max(COLUMN, COLUMN * layers) + BESIDE
+    width = BESIDE + max(1, layers) * max(NARROW, min(COLUMN, WIDEST // max(1, layers))) + BESIDE
     across = alt.Scale(domain=[0, max(layers, 1)], range=[BESIDE, width - BESIDE], nice=False, zero=False)
     x = alt.X("x:Q", axis=None, scale=across)
     y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[most + 0.6, -1.1], nice=False, zero=False))
@@ -175,6 +179,8 @@ def _dots(nodes: pl.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
 
 
 def _names(nodes: pl.DataFrame, x: alt.X, y: alt.Y, layers: int) -> Any:
+    if layers > NAMED:
+        nodes = nodes.filter(pl.col("role") != ROLES[0]).with_columns(pl.col("head").alias("label"))
     first, later = nodes.filter(pl.col("layer") == 0), nodes.filter(pl.col("layer") > 0)
     left = alt.Chart(inline(first)).mark_text(align="right", dx=-10, fontSize=11).encode(x=x, y=y, text="label:N")
     right = alt.Chart(inline(later)).mark_text(align="left", dx=10, fontSize=11).encode(x=x, y=y, text="label:N")
@@ -183,7 +189,7 @@ def _names(nodes: pl.DataFrame, x: alt.X, y: alt.Y, layers: int) -> Any:
 
 def _column_titles(layers: int, x: alt.X, y: alt.Y) -> alt.Chart:
     places = pl.DataFrame({"x": list(range(layers + 1)), "y": [-0.8] * (layers + 1)})
-    titled = places.with_columns(pl.format("layer {}", "x").alias("title"))
+    titled = places.with_columns(pl.format("layer {}" if layers <= NAMED else "{}", "x").alias("title"))
     return alt.Chart(inline(titled)).mark_text(fontSize=12, fontWeight="bold").encode(x=x, y=y, text="title:N")
 
 
