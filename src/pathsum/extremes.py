@@ -46,7 +46,7 @@ def largest_entries(
     heights, widths = balanced_lengths(left, right)
     heights, rows = heights.sort(descending=True)
     widths, columns = widths.sort(descending=True)
-    left, right = left[rows], right.mT[columns]
+    left, right = left[rows], right.mT.contiguous()[columns]
     k = min(k, len(rows) * len(columns))
     best, start = Entries(left.new_empty(0), rows[:0], columns[:0]), 0
     while k and start < len(rows):
@@ -94,12 +94,15 @@ def _reach(height: Tensor, widths: Tensor, best: Entries, k: int) -> int:
 
 def _above(values: Float[Tensor, "m n"], best: Entries, k: int) -> Entries:
     """The entries of a block that may be among the `k` best, by their place in the block."""
-    if len(best.values) < k:
+    longest = values.amax(1)
+    if len(best.values) < k and len(longest) < k:
         top = values.flatten().topk(min(k, values.numel())).indices
         rows, columns = top // values.shape[1], top % values.shape[1]
     else:
-        chosen = (values.amax(1) > best.values[-1]).nonzero()[:, 0]
-        rows, columns = (values[chosen] > best.values[-1]).nonzero().unbind(1)
+        # The k-th best row's best is no more than the k-th best entry.
+        beats, low = (torch.gt, best.values[-1]) if len(best.values) == k else (torch.ge, longest.topk(k).values[-1])
+        chosen = beats(longest, low).nonzero()[:, 0]
+        rows, columns = beats(values[chosen], low).nonzero().unbind(1)
         rows = chosen[rows]
     return Entries(values[rows, columns], rows, columns)
 

@@ -58,15 +58,15 @@ def own_token_ranks(
 ) -> Float[Tensor, " token"]:
     """For each source token, how many outputs have a strictly larger logit in its OV column; 0: its own is on top.
 
-    Of `tokens`, or of all. NaN for a token whose column is the same everywhere: attending to it says nothing of any
-    output. `entries` of the table are in memory at once.
+    `tokens` says which tokens the circuit's columns are of, where they are not all. NaN for a token whose column is the
+    same everywhere: attending to it says nothing of any output. `entries` of the table are in memory at once.
     """
-    n = circuit.shape[-1]
-    tokens = torch.arange(n) if tokens is None else tokens
+    outputs, columns = circuit.shape[-2:]
+    tokens = torch.arange(columns) if tokens is None else tokens
     ranks = []
-    for some in tokens.split(max(1, entries // n)):
+    for some in torch.arange(columns).split(max(1, entries // outputs)):
         logits = circuit.T.rows(some)
-        own = logits.gather(1, some[:, None])
+        own = logits.gather(1, tokens[some][:, None])
         speaks = logits.amax(1) > logits.amin(1)
         ranks.append((logits > own).sum(1, dtype=torch.int32).double().where(speaks, torch.nan))
     return torch.cat(ranks)

@@ -42,8 +42,9 @@ def score_circuit(weights: Weights, layer: int, delta: float | int | None = None
 
 def ov_circuit(weights: Weights, layer: int) -> LowRank:
     """`W_U W_OV W_E` of a layer's heads, `[head, d_vocab, d_vocab]`: what attending to a source (column) writes."""
-    ends = weights.ends
-    return ends.W_U @ layer_OV(weights, layer) @ ends.W_E
+    block, ends = weights.attention(layer), weights.ends
+    # Heads that share their values read the same: that side is made once for each key/value head.
+    return LowRank(ends.W_U @ block.W_O, (block.W_V @ ends.W_E).repeat_interleave(block.group, dim=0))
 
 
 def layer_OV(weights: Weights, layer: int) -> LowRank:

@@ -26,6 +26,9 @@ def read(
     as_json: JSON = False,
 ) -> None:
     """Read a model: all readings, a summary, and a report."""
+    from pathsum.training.machine import let_waiting_threads_sleep
+
+    let_waiting_threads_sleep()
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

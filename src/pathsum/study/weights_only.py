@@ -15,7 +15,7 @@ from pathsum.circuits.spectra import (
     qk_eigenvalues,
     through_tokens,
 )
-from pathsum.circuits.tables import ov_circuit, score_circuit
+from pathsum.circuits.tables import layer_OV, ov_circuit, score_circuit
 from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.study.reading import Rows
@@ -39,11 +39,12 @@ def spectra(subject: Subject, *, delta: float | int | None = None, exact: bool =
     """
     weights, tables, rows = subject.folded, subject.tables, []
     through, gram = through_tokens(weights), embedding_gram(weights)
-    tokens = _ranked_tokens(subject, exact)
+    tokens, ends = _ranked_tokens(subject, exact), tables.ends
+    W_E = ends.W_E[:, tokens]
     for layer in range(weights.spec.n_layers):
         copying = positivity(ov_eigenvalues(weights, layer, through))
         matching = _matching(subject, layer, delta, gram)
-        ov = ov_circuit(tables, layer)
+        ov = ends.W_U @ layer_OV(tables, layer) @ W_E
         for index in range(weights.spec.n_heads):
             scores = {"copying_score": copying[index].item(), "matching_score": matching[index]}
             ranks = own_token_ranks(ov[index], tokens)
