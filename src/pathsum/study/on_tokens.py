@@ -92,9 +92,12 @@ def induction(subject: Subject) -> Rows:
 
 
 def k_partners(subject: Subject) -> dict[str, str]:
-    """For each head the earlier head of the largest K-composition above baseline with z ≥ 10, where there is one."""
+    """For each head the earlier head of the largest K-composition above baseline with z ≥ 10, where there is one.
+
+    Of rotary heads: the root mean square over the distances of the context.
+    """
     best: dict[str, str] = {}
-    for row in composition(subject):  # largest effect first
+    for row in composition(subject, delta="rms"):  # largest effect first
         if row["kind"] == "K" and row["effect"] is not None and row["effect"] > 0 and row["z"] >= PARTNER_Z:
             best.setdefault(row["destination"], row["source"])
     return best
