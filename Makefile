@@ -30,7 +30,7 @@ check: setup
 
 coverage: setup
 	rm -f .coverage*
-	$(BIN)/coverage run -m pytest -n 0 -m "not slow"
+	$(BIN)/coverage run -m pytest -n $(JOBS) -m "not slow"
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --fail-under=95
 
