@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pathsum.runs.graded import FrozenRun, direct_streams, graded, streams
+from pathsum.runs.graded import FrozenRun, direct_streams, graded, last, streams
 from pathsum.runs.linear import mixed_values
 
 KEPT = 1 << 25
@@ -50,8 +50,7 @@ def order_losses(frozen: FrozenRun, rows: Rows = None) -> list[float]:
 @torch.no_grad()
 def direct_and_full_loss(frozen: FrozenRun, rows: Rows = None) -> tuple[float, float]:
     """Loss of the terms of order 0, and of all terms."""
-    (*_, direct), (*_, full) = direct_streams(frozen), streams(frozen)
-    return _loss(frozen, direct, rows), _loss(frozen, full, rows)
+    return _loss(frozen, last(direct_streams(frozen)), rows), _loss(frozen, last(streams(frozen)), rows)
 
 
 @torch.no_grad()
@@ -61,8 +60,7 @@ def head_losses(frozen: FrozenRun, by_layer: bool = False, rows: Rows = None) ->
     totals: dict[str, Tensor] = {}
     for part in rows.split(max(1, KEPT // frozen.weights.spec.d_vocab)):
         targets = _targets(frozen)[part]
-        (*_, direct), (*_, full) = direct_streams(frozen), streams(frozen)
-        kept = _logits(frozen, _scaled(frozen, direct)[part]), _logits(frozen, _scaled(frozen, full)[part])
+        kept = [_logits(frozen, _scaled(frozen, last(each(frozen)))[part]) for each in (direct_streams, streams)]
         for name, first, ending, W in _sets(frozen, by_layer, part):
             summed = _summed_losses(first, ending, W, *kept, targets)
             totals[name] = totals[name] + summed if name in totals else summed

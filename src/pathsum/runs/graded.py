@@ -8,7 +8,8 @@
 Equal to the paper's n+1-pass procedure, at the cost of one pass per kept order (framework §3).
 """
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -101,10 +102,14 @@ def _constants(block: Block, seen: FrozenLayer) -> list[Tensor]:
     return [source for source in (bias_source(block, seen), seen.mlp) if source is not None]
 
 
+def last(each: Iterable[Tensor]) -> Tensor:
+    """The last of them, the others let go of as they come."""
+    return deque(each, maxlen=1).pop()
+
+
 def graded(frozen: FrozenRun) -> Float[Tensor, "order *batch pos d_model"]:
     """The graded residual stream after the last layer, `n_layers + 1` orders."""
-    *_, last = graded_streams(frozen)
-    return last
+    return last(graded_streams(frozen))
 
 
 def graded_logits(frozen: FrozenRun) -> Float[Tensor, "order *batch pos d_vocab"]:

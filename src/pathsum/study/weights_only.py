@@ -27,7 +27,7 @@ MOST_PER_SOURCE = 100
 """Of trigrams: the work grows with its square."""
 MOST_ROWS = 100_000
 """Of a table of entries or trigrams."""
-RANKED = 8_000_000_000
+RANKED = 5_000_000_000
 """Entries of OV tables looked at for own-token ranks: some ten seconds."""
 
 
