@@ -9,9 +9,8 @@ import torch
 
 import oracle
 from cases import BY_NAME, CASES, agree
-from pathsum.circuits import rotation
+from pathsum.circuits import gram, rotation
 from pathsum.circuits.composition import (
-    KINDS,
     composition_pairs,
     compositions,
     cyclic_score,
@@ -20,6 +19,7 @@ from pathsum.circuits.composition import (
     reader_matrices,
     sampled_baseline,
 )
+from pathsum.circuits.stream import KINDS
 from pathsum.circuits.tables import layer_OV
 from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
@@ -47,11 +47,16 @@ def test_score_ceiling_and_z_are_the_oracles(case, kind):
     assert pairs.baseline == pytest.approx(case.spec.d_model**-0.5)
 
 
-@pytest.mark.parametrize("slab", [1, 3, 64])
-def test_slabs_change_nothing(slab):
-    case = BY_NAME["gpt2"]
-    readers, writers = reader_matrices(case.folded, 1, "K"), layer_OV(case.folded, 0)
-    agree(composition_pairs(readers, writers, slab).score, composition_pairs(readers, writers).score)
+@pytest.mark.parametrize(("rows", "buffer", "strip"), [(1, 1, 1), (3, 10**9, 2), (3, 200, 100), (64, 700, 1)])
+def test_tiles_and_strips_change_nothing(rows, buffer, strip, monkeypatch):
+    case = BY_NAME["three_layers_alibi"]
+    whole = {(r, w): pairs for r, w, pairs in compositions(case.folded, dtype=torch.float64)}
+    assert len(whole) == 9
+    monkeypatch.setattr(gram, "ROWS", rows)
+    monkeypatch.setattr(gram, "STRIP", strip)
+    for reader, writer, pairs in compositions(case.folded, dtype=torch.float64, memory=8 * buffer + 10**6):
+        agree(pairs.score, whole[reader, writer].score)
+        agree(pairs.z, whole[reader, writer].z, 1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -208,14 +213,14 @@ def test_what_is_no_distance_is_refused(delta, unchecked):
         layer_composition(BY_NAME["llama"].folded, "K", 1, 0, delta)
 
 
-@pytest.mark.parametrize("held", [1, 1 << 22])
+@pytest.mark.parametrize("memory", [6200, 10**9])
 @pytest.mark.parametrize("name", ["three_layers_rotary_rms", "query_norm_alone", "three_layers_alibi"])
 @pytest.mark.parametrize("delta", [None, 2, "rms"])
-def test_all_layers_at_once_are_the_layers_one_by_one(held, name, delta, monkeypatch):
-    monkeypatch.setattr("pathsum.circuits.composition.HELD", held)
+def test_all_layers_at_once_are_the_layers_one_by_one(memory, name, delta):
     folded = BY_NAME[name].folded
+    every = list(compositions(folded, deltas=[delta], dtype=torch.float64, memory=memory))
     for kind in KINDS:
-        found = {(later, earlier): pairs for later, earlier, pairs in compositions(folded, kind, delta)}
+        found = {(r.layer, w.layer): pairs for r, w, pairs in every if r.kind == kind}
         assert sorted(found) == [(b, a) for b in range(folded.spec.n_layers) for a in range(b)]
         for at, pairs in found.items():
             alone = layer_composition(folded, kind, *at, delta)

@@ -3,42 +3,45 @@
     Q: ‖W_QK^{h2}ᵀ W_OV^{h1}‖   K: ‖W_QK^{h2} W_OV^{h1}‖   V: ‖W_OV^{h2} W_OV^{h1}‖, over the product of both norms
 
 1. `‖R W‖² = ⟨RᵀR, W Wᵀ⟩`: each reader and each writer becomes one Gram matrix on the shared d_model-dimensional space.
-2. Both Gram matrices are symmetric and streamed in slabs of rows, so all pairs of two layers are one GEMM a slab.
-3. Against chance: mean and variance of `‖R W‖²` over random relative rotations are known exactly; z measures in them.
-4. Against the possible: `ceiling` is the largest score any relative rotation of the two could give.
-5. Rotary readers over several distances: the Gram matrices, each over its own norm, are averaged first. The mean is
+2. All pairs of many layers are then one GEMM, streamed (`gram_products`), in float32 unless asked otherwise.
+3. Where rounding could show, the pair's product itself is measured, in float64 (`measured_again`).
+4. Against chance: mean and variance of `‖R W‖²` over random relative rotations are known exactly; z measures in them.
+5. Against the possible: `ceiling` is the largest score any relative rotation of the two could give.
+6. Rotary readers over several distances: the Gram matrices, each over its own norm, are averaged first. The mean is
    a Gram matrix too, so the root mean square of score(Δ) has its exact z and ceiling, at the cost of one distance.
 
 Norms are of the product in its true order. A cyclic permutation inside the norm (the paper's erratum) changes them.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Literal
+from itertools import accumulate, product
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from pathsum.circuits.rotation import Rotation
+from pathsum.circuits.gram import BUFFER, CHUNK, Gram, Thin, gram_products, product_spectrum, row_gram, thin
+from pathsum.circuits.stream import KINDS, Delta, Kind, Loaded, Part, Site, Which, parts
 from pathsum.circuits.tables import layer_OV, layer_QK
-from pathsum.errors import NotApplicable
+from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.lowrank import LowRank
-from pathsum.weights.positions import Rotary
 from pathsum.weights.weights import Weights
 
-Kind = Literal["Q", "K", "V"]
-KINDS: tuple[Kind, ...] = ("Q", "K", "V")
-Delta = float | int | Sequence[float | int] | Literal["rms"] | None
-HELD = 1 << 21
-"""Numbers of one factor of a group of layers that `compositions` holds at once."""
+MEMORY = 1_400_000_000
+"""Bytes that composition of all layers may take beyond the weights, unless asked otherwise."""
+HELD = 0.75
+"""The share of them that Gram matrices' factors may take."""
+NOISE = 2.0
+"""A Gram form's square is off by at most this × machine epsilon × ‖RᵀR‖‖WWᵀ‖ (measured: docs/scale.md)."""
+SHARP = 1e-3
+"""Scores whose error could exceed this share of the baseline are measured one by one."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Scores of every reader with every writer, and what they are to be held against."""
+    """Scores of every reader with every writer, and what they are to be held against; float64."""
 
     score: Float[Tensor, "reader writer"]
     baseline: float
@@ -56,22 +59,104 @@ class Pairs:
         return Pairs(self.score[cut], self.baseline, self.ceiling[cut], self.z[cut])
 
 
-def composition_pairs(readers: LowRank, writers: LowRank, slab: int = 64) -> Pairs:
-    """`‖R W‖ / (‖R‖ ‖W‖)` for every reader `[reader, *, d]` with every writer `[writer, d, *]`, in float64.
+class Composed(NamedTuple):
+    """One site that reads, one of an earlier stage that writes, and their pairs; None where undefined."""
 
-    Memory: two slabs of `slab × d_model` a matrix.
+    reader: Site
+    writer: Site
+    pairs: Pairs | None
+
+
+def compositions(
+    weights: Weights,
+    kinds: Sequence[Kind] = KINDS,
+    deltas: Sequence[Delta] = (None,),
+    *,
+    writers: Which = "heads",
+    readers: Which = "heads",
+    dtype: torch.dtype = torch.float32,
+    memory: int = MEMORY,
+) -> Iterator[Composed]:
+    """Composition of everything that reads with everything that wrote before it (folded weights), in one pass.
+
+    `kinds` of heads' readers; where W_QK depends on Δ (rotary), a site for each of `deltas`: one distance, several or
+    "rms" (0 … n_ctx − 1), for which the score is √(mean of score(Δ)²), or None, for which Q and K are undefined.
+    `writers`, `readers`: heads, or all (embedding, positions, MLPs, unembedding too). `dtype` is that of the Gram
+    matrices and their products; spectra of heads, moments and sums are float64 always. `memory` bounds in bytes what
+    is held beyond the weights: layers are read again where their factors do not fit.
+
+    Raises `NotApplicable` for a delta that is no distance, `ExpansionTooLarge` where not even two layers fit.
     """
-    d = writers.shape[-2]
-    squares = _gram_products(readers, writers, slab)
-    r, w = readers.singular_values().square(), writers.singular_values().square()
-    r_total, w_total = r.sum(-1)[:, None], w.sum(-1)[None, :]
-    score = squares.clamp_min(0).sqrt() / (r_total * w_total).sqrt()
-    k = min(r.shape[-1], w.shape[-1])
-    ceiling = (r[:, :k] @ w[:, :k].mT).sqrt() / (r_total * w_total).sqrt()
-    mean, variance = null_moments(r_total, r.square().sum(-1)[:, None], w_total, w.square().sum(-1)[None, :], d)
+    d = weights.spec.d_model
+    groups = _groups(parts(weights, kinds, deltas, writers, readers, dtype), int(HELD * memory) // dtype.itemsize)
+    for place, later in enumerate(groups):
+        loaded = [part.load() for part in later]
+        for earlier in groups[: place + 1]:
+            wrote = loaded if earlier is later else [part.load() for part in earlier]
+            yield from _group_pairs(later, loaded, earlier, wrote, d, min(BUFFER, memory // 8))
+
+
+def layer_composition(
+    weights: Weights, kind: Kind, later: int, earlier: int, delta: Delta = None, dtype: torch.dtype = torch.float64
+) -> Pairs | None:
+    """Composition of every head of layer `later` with every head of layer `earlier` (folded weights).
+
+    Where W_QK depends on Δ (rotary), Q and K need `delta=` one distance, several, or "rms" (0 … n_ctx − 1); for more
+    than one the score is √(mean of score(Δ)²). Without it they are undefined: None.
+    """
+    if later <= earlier:
+        raise NotApplicable(f"layer {later} does not read layer {earlier}: composition needs an earlier writer")
+    layers = parts(weights, (kind,), (delta,), dtype=dtype)
+    ((_, reader),) = layers[later].load().readers
+    if reader is None:
+        return None
+    ((_, writer),) = layers[earlier].load().writers
+    return gram_pairs([reader], [len(writer)], [writer], weights.spec.d_model)
+
+
+def composition_pairs(readers: LowRank, writers: LowRank, dtype: torch.dtype = torch.float64) -> Pairs:
+    """`‖R W‖ / (‖R‖ ‖W‖)` for every reader `[reader, *, d]` with every writer `[writer, d, *]`."""
+    both = [_factors(one, dtype) for one in (readers, writers.T)]
+    return gram_pairs(both[:1], [len(both[1])], both[1:], writers.shape[-2])
+
+
+def gram_pairs(
+    readers: Sequence[Gram], limits: Sequence[int], writers: Sequence[Gram], d: int, buffer: int = BUFFER
+) -> Pairs:
+    """All of these readers with all of these writers; `readers[i]` takes the first `limits[i]` matrices of `writers`.
+
+    What lies beyond a limit is of no meaning.
+    """
+    (a1, a2), (b1, b2) = _traces(readers), _traces(writers)
+    a1, a2 = a1[:, None], a2[:, None]
+    squares = gram_products(readers, limits, writers, d, buffer)
+    noise = NOISE * torch.finfo(readers[0].dtype).eps * (a2 * b2).sqrt()
+    blurred = squares < torch.maximum(noise, d * noise.square() / (4 * SHARP**2 * a1 * b1))
+    squares = measured_again(squares, blurred & _within(readers, limits, len(b1)), readers, writers)
+    size = (a1 * b1).sqrt()
+    mean, variance = null_moments(a1, a2, b1, b2, d)
     known = variance > 1e-12 * mean.square()
     z = torch.where(known, (squares - mean) / variance.clamp_min(0).sqrt(), torch.nan)
-    return Pairs(score, d**-0.5, ceiling, z)
+    r, w = _spectra(readers), _spectra(writers)
+    k = min(r.shape[-1], w.shape[-1])
+    ceiling = (r[:, :k] @ w[:, :k].mT).sqrt() / size
+    return Pairs(squares.clamp_min(0).sqrt() / size, d**-0.5, ceiling, z)
+
+
+def measured_again(
+    squares: Float[Tensor, "reader writer"],
+    where: Bool[Tensor, "reader writer"],
+    readers: Sequence[Gram],
+    writers: Sequence[Gram],
+) -> Float[Tensor, "reader writer"]:
+    """`‖R W‖²` of the pairs marked, from the product of their factors in float64: `tr(C M C' Mᵀ)`, `M = X Yᵀ`."""
+    found = squares.clone()
+    places = product(*(zip(_places(side), side, strict=True) for side in (readers, writers)))
+    for (rows, reader), (columns, writer) in places:
+        for i, j in where[rows, columns].nonzero().tolist():
+            square = _product_square(*reader.factors(i), *writer.factors(j))
+            found[rows.start + i, columns.start + j] = square
+    return found
 
 
 def null_moments(a1: Tensor, a2: Tensor, b1: Tensor, b2: Tensor, d: int) -> tuple[Tensor, Tensor]:
@@ -93,74 +178,6 @@ def reader_matrices(weights: Weights, layer: int, kind: Kind, delta: float | int
         return layer_OV(weights, layer)
     QK = layer_QK(weights, layer, delta)
     return QK.T if kind == "Q" else QK
-
-
-def layer_readers(weights: Weights, layer: int, kind: Kind, delta: Delta = None) -> LowRank | None:
-    """What composition needs of a layer's readers R, `[head, d_head, d_model]`: X with `XᵀX = RᵀR`, in float64.
-
-    Rotary Q and K over several Δ: `XᵀX = mean_Δ R(Δ)ᵀR(Δ) / ‖R(Δ)‖²`; without Δ they are undefined: None.
-    Raises `NotApplicable` for a `delta` that is no distance.
-    """
-    positions = weights.spec.layers[layer].positions
-    deltas = None if delta is None else distances(delta, weights.spec.n_ctx)
-    if kind == "V" or not isinstance(positions, Rotary):
-        return _root(reader_matrices(weights, layer, kind).to(torch.float64))
-    if deltas is None:
-        return None
-    if len(deltas) == 1:
-        return _root(reader_matrices(weights, layer, kind, deltas.item()).to(torch.float64))
-    heads = weights.attention(layer).heads
-    W_Q, W_K = (torch.stack(part).double() for part in ([h.W_Q for h in heads], [h.W_K for h in heads]))
-    # K: ‖W_Qᵀ R(Δ)ᵀ W_K …‖, Q: ‖W_Kᵀ R(−Δ)ᵀ W_Q …‖.
-    near, far, sign = (W_K, W_Q, 1) if kind == "K" else (W_Q, W_K, -1)
-    rotation = Rotation(positions, weights.spec.d_head)
-    gram = rotation.mean_conjugated(far @ far.mT, near @ near.mT, sign * deltas)
-    return LowRank(_square_root(gram), near)
-
-
-def distances(delta: Delta, n_ctx: int) -> Float[Tensor, " delta"]:
-    """The distances that `delta` stands for: itself, those given, or 0 … n_ctx − 1 for "rms"."""
-    if isinstance(delta, str) and delta == "rms":
-        return torch.arange(n_ctx, dtype=torch.float64)
-    several = [delta] if isinstance(delta, int | float) else delta
-    if not isinstance(several, Sequence) or isinstance(several, str) or not several:
-        raise NotApplicable(f"delta is {delta!r}; it may be a number, several, or 'rms'")
-    if wrong := [x for x in several if not isinstance(x, int | float) or not math.isfinite(x)]:
-        raise NotApplicable(f"delta holds {wrong[0]!r}, which is no distance; it may be a number, several, or 'rms'")
-    return torch.tensor([float(x) for x in several], dtype=torch.float64)
-
-
-def layer_composition(weights: Weights, kind: Kind, later: int, earlier: int, delta: Delta = None) -> Pairs | None:
-    """Composition of every head of layer `later` with every head of layer `earlier` (folded weights).
-
-    Where W_QK depends on Δ (rotary), Q and K need `delta=` one distance, several, or "rms" (0 … n_ctx − 1); for more
-    than one the score is √(mean of score(Δ)²). Without it they are undefined: None.
-    """
-    if later <= earlier:
-        raise NotApplicable(f"layer {later} does not read layer {earlier}: composition needs an earlier writer")
-    readers = layer_readers(weights, later, kind, delta)
-    return None if readers is None else composition_pairs(readers, layer_OV(weights, earlier))
-
-
-def compositions(weights: Weights, kind: Kind, delta: Delta = None) -> Iterator[tuple[int, int, Pairs | None]]:
-    """`layer_composition` of all layers that can compose, as `(later, earlier, pairs)`, many in one product.
-
-    Layers are read and held in groups of at most `HELD` numbers a factor.
-    """
-    spec = weights.spec
-    size = max(1, HELD // (spec.n_heads * spec.d_head * spec.d_model))
-    groups = [range(spec.n_layers)[start : start + size] for start in range(0, spec.n_layers, size)]
-    for place, laters in enumerate(groups):
-        found = {later: layer_readers(weights, later, kind, delta) for later in laters}
-        known = {later: readers for later, readers in found.items() if readers is not None}
-        rows = {later: _heads_at(row, spec.n_heads) for row, later in enumerate(known)}
-        for earliers in groups[: place + 1]:
-            pairs = _group_pairs(list(known.values()), [layer_OV(weights, earlier) for earlier in earliers])
-            for later, (column, earlier) in product(laters, enumerate(earliers)):
-                if earlier < later:
-                    columns = _heads_at(column, spec.n_heads)
-                    part = None if pairs is None or later not in rows else pairs.part(rows[later], columns)
-                    yield later, earlier, part
 
 
 def cyclic_score(
@@ -190,44 +207,92 @@ def sampled_baseline(spec_d_model: int, d_head: int, samples: int = 64, seed: in
     return scores.mean().item(), (scores.std() / samples**0.5).item()
 
 
-def _group_pairs(readers: list[LowRank], writers: list[LowRank]) -> Pairs | None:
-    """All readers with all writers; None without readers."""
-    if not readers:
-        return None
-    return composition_pairs(_joined(readers), _joined(writers))
+def _groups(every: list[Part], held: int) -> list[list[Part]]:
+    """Consecutive parts; readers of one group and writers of one are held at once, `held` numbers at most.
+
+    Raises `ExpansionTooLarge` where single parts are too large.
+    """
+    for count in range(1, len(every) + 1):
+        size = -(-len(every) // count)
+        groups = [every[start : start + size] for start in range(0, len(every), size)]
+        need = _largest(groups, "read_numbers") + _largest(groups, "written_numbers")
+        if need <= held:
+            return groups
+        if size == 1:
+            raise ExpansionTooLarge(
+                f"one layer's readers and another's writers are {need:,} numbers, {held:,} fit; "
+                f"raise memory= (at least {need / held:.1f} times as much)"
+            )
+    return []
 
 
-def _joined(parts: list[LowRank]) -> LowRank:
-    """All heads of several layers."""
-    return LowRank(torch.cat([part.left for part in parts]), torch.cat([part.right for part in parts]))
+def _largest(groups: list[list[Part]], which: str) -> int:
+    return max(sum(getattr(part, which) for part in group) for group in groups)
 
 
-def _heads_at(place: int, n_heads: int) -> slice:
-    """The heads of the layer at this place of a group."""
-    return slice(n_heads * place, n_heads * (place + 1))
+def _group_pairs(
+    later: list[Part], loaded: list[Loaded], earlier: list[Part], wrote: list[Loaded], d: int, buffer: int
+) -> Iterator[Composed]:
+    """Readers of some parts with writers of some, where the writer's stage is earlier."""
+    writers = [(part.stage, *found) for part, one in zip(earlier, wrote, strict=True) for found in one.writers]
+    readers = [(part.stage, *found) for part, one in zip(later, loaded, strict=True) for found in one.readers]
+    readers = [reader for reader in readers if writers and reader[0] > writers[0][0]]
+    for (stage, site, gram), (wrote_at, source, _) in product(readers, writers):
+        if gram is None and wrote_at < stage:
+            yield Composed(site, source, None)
+    known = [(stage, site, gram) for stage, site, gram in readers if gram is not None]
+    if not known:
+        return
+    writers = [writer for writer in writers if writer[0] < known[-1][0]]
+    limits = [sum(len(gram) for wrote_at, _, gram in writers if wrote_at < stage) for stage, _, _ in known]
+    found = gram_pairs([gram for _, _, gram in known], limits, [gram for _, _, gram in writers], d, buffer)
+    rows, columns = (_places([gram for _, _, gram in side]) for side in (known, writers))
+    for (row, (stage, site, _)), (column, (wrote_at, source, _)) in product(
+        zip(rows, known, strict=True), zip(columns, writers, strict=True)
+    ):
+        if wrote_at < stage:
+            yield Composed(site, source, found.part(row, column))
 
 
-def _root(readers: LowRank) -> LowRank:
-    """The same Gram matrix `RᵀR` from a square left factor."""
-    return LowRank(_square_root(readers.left.mT @ readers.left), readers.right)
+def _places(grams: Sequence[Gram]) -> list[slice]:
+    """Where each one's matrices are among all."""
+    ends = list(accumulate(len(gram) for gram in grams))
+    return [slice(end - len(gram), end) for end, gram in zip(ends, grams, strict=True)]
 
 
-def _square_root(gram: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
-    """X with `XᵀX` the given matrix, symmetric and positive but for rounding."""
-    values, vectors = torch.linalg.eigh(gram)
-    return values.clamp_min(0).sqrt()[..., None] * vectors.mT
+def _factors(matrices: LowRank, dtype: torch.dtype) -> Thin:
+    """`MᵀM` of each."""
+    core = row_gram(matrices.left.mT)
+    return thin(matrices.right, core, product_spectrum(core, row_gram(matrices.right)), dtype)
 
 
-def _gram_products(readers: LowRank, writers: LowRank, slab: int) -> Float[Tensor, "reader writer"]:
-    """`⟨RᵀR, W Wᵀ⟩` for all pairs, slab by slab of the shared space; both are symmetric, so half of each is enough."""
-    R, L = readers.right.double(), writers.left.double()
-    R_core = (readers.left.mT.double() @ readers.left.double()) @ R
-    L_core = L @ (writers.right.double() @ writers.right.mT.double())
-    total = torch.zeros(len(R), len(L), dtype=torch.float64)
-    for start in range(0, R.shape[-1], slab):
-        rows = slice(start, start + slab)
-        reader_gram = R[:, :, rows].mT @ R_core[:, :, start:]
-        writer_gram = L_core[:, rows, :] @ L[:, start:, :].mT
-        writer_gram[:, :, slab:] *= 2  # what lies right of the diagonal's block stands for what lies below it, too
-        total += reader_gram.flatten(1) @ writer_gram.flatten(1).mT
+def _product_square(X: Tensor, C: Tensor | None, Y: Tensor, D: Tensor | None) -> Tensor:
+    """`tr(C M D Mᵀ)`, M = X Yᵀ; None stands for the identity, of a matrix with many rows."""
+    if C is not None and D is not None:
+        M = X @ Y.mT
+        return (C @ M * (M @ D)).sum()
+    if C is not None:
+        X, D, Y = Y, C, X
+    total = torch.zeros((), dtype=torch.float64)
+    for rows in X.split(CHUNK):
+        M = rows @ Y.mT
+        total += (M * (M if D is None else M @ D)).sum()
     return total
+
+
+def _within(readers: Sequence[Gram], limits: Sequence[int], n: int) -> Bool[Tensor, "reader {n}"]:
+    """Which pairs were asked for."""
+    each = torch.repeat_interleave(torch.tensor(limits), torch.tensor([len(reader) for reader in readers]))
+    return torch.arange(n) < each[:, None]
+
+
+def _traces(grams: Sequence[Gram]) -> tuple[Tensor, Tensor]:
+    first, second = zip(*(gram.traces for gram in grams), strict=True)
+    return torch.cat(first), torch.cat(second)
+
+
+def _spectra(grams: Sequence[Gram]) -> Float[Tensor, "matrix k"]:
+    """All to the length of the longest."""
+    longest = max(gram.spectrum.shape[-1] for gram in grams)
+    pad = torch.nn.functional.pad
+    return torch.cat([pad(gram.spectrum, (0, longest - gram.spectrum.shape[-1])) for gram in grams])

@@ -30,6 +30,8 @@ OPTIONS: dict[str, dict[str, str]] = {
         "erratum": "Also show the scores of the paper's first diagram, with its cyclic permutation.",
         "sampled": "Also show the paper's own baseline: the mean over random matrices.",
         "seed": "Of the random matrices.",
+        "dtype": "float32 or float64: of the products; spectra and moments are float64.",
+        "memory": "What may be held beyond the weights, such as 4GB.",
     },
     "positional": {"lags": "How many lags."},
     "pointer": {"positions": "How many of the first positions."},

@@ -58,7 +58,7 @@ READINGS: tuple[Reading, ...] = (
          Column("ceiling", NUMBER, "largest score any relative rotation allows", "O"),
          Column("z", NUMBER, "‖RW‖² in standard deviations of a random rotation", "O"),
          Column("effect", NUMBER, "score − baseline; negative: the heads avoid each other", "O")),
-        "pairs", shows_qk=True,
+        "composition", shows_qk=True,
     ),
     Reading(
         "matching", "Matching score of induction pairs", "Checking the Mechanistic Theory", ("weights",),

@@ -64,17 +64,17 @@ def read_one(name: str, subject: Subject, **options: Any) -> Result:
     if name not in BY_NAME:
         raise StudyError(f"no reading {name!r}; there are {', '.join(BY_NAME)}")
     reading = BY_NAME[name]
-    rows: Rows = reading.function(subject, **options)
+    rows: Rows | pl.DataFrame = reading.function(subject, **options)
     return Result(reading, table(reading, rows), manifest(subject, reading, options))
 
 
-def table(reading: Reading, rows: Rows) -> pl.DataFrame:
+def table(reading: Reading, rows: Rows | pl.DataFrame) -> pl.DataFrame:
     """Rows as a table: the catalogue's columns in their order, then what options added."""
-    if not rows:
+    if not len(rows):
         return pl.DataFrame(schema={c.name: pl.Float64 if c.unit else pl.String for c in reading.columns})
     names = [column.name for column in reading.columns]
-    added = [name for name in rows[0] if name not in names]
-    frame = pl.DataFrame(rows, infer_schema_length=None).select(*names, *added)
+    frame = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(rows, infer_schema_length=None)
+    frame = frame.select(*names, *(name for name in frame.columns if name not in names))
     # A column without a single value is still one of numbers or of names.
     kinds = {column.name: pl.Float64 if column.unit else pl.String for column in reading.columns}
     return frame.cast({name: kinds.get(name, pl.Float64) for name in frame.columns if frame.schema[name] == pl.Null})
@@ -92,7 +92,7 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
     needs = ("weights", "text", "random tokens") if reading is None else reading.needs
     if reading is not None and reading.name == "induction":
         found |= {"thresholds": INDUCTION_THRESHOLDS, "partner_z": PARTNER_Z}
-    if reading is not None and reading.shows_qk and (parts := left_out(subject.folded)):
+    if reading is not None and reading.shows_qk and (parts := left_out(model.weights)):
         found["approximate"] = parts
     found["folded"] = "exactly, in float64, for weights; runs are of the raw weights in float32"
     if "text" in needs:

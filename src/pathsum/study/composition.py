@@ -1,0 +1,113 @@
+"""The reading `composition`, column by column: a model of a thousand heads has millions of pairs."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Literal, cast
+
+import numpy as np
+import polars as pl
+import torch
+
+from pathsum.circuits.composition import Composed, compositions, cyclic_score, sampled_baseline
+from pathsum.circuits.stream import KINDS, Delta, Kind, distances
+from pathsum.errors import ExpansionTooLarge, NotApplicable
+from pathsum.study.subject import Subject
+from pathsum.weights.weights import Weights
+
+MOST_PAIRS = 5_000_000
+"""Rows of a table of composition at several distances."""
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+NUMBERS = ("score", "ceiling", "z")
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+One = float | int | Literal["rms"] | None
+
+
+def composition(
+    subject: Subject,
+    *,
+    delta: Delta = None,
+    erratum: bool = False,
+    sampled: bool = False,
+    dtype: str = "float32",
+    memory: int | str = "1.4GB",
+) -> pl.DataFrame:
+    """Q-, K- and V-composition of all pairs of heads that can compose, beside baseline, ceiling and z; largest first.
+
+    Where W_QK depends on the distance Δ (rotary), Q and K need `delta`: a number; several, each with rows of its own;
+    or "rms", √(mean of score(Δ)²) over Δ = 0 … n_ctx − 1, with its own exact z and ceiling (one random rotation for all
+    Δ together). A column `delta` then says which, null where nothing depends on it. Without it those rows are null.
+    `erratum` adds the score with the cyclic permutation of the paper's first diagram, `sampled` the paper's own
+    baseline (random matrices, seeded) with its standard error.
+    Products are in `dtype` (float32, off by 1e-4 of the baseline at most and usually 1e-6; or float64), spectra and
+    moments in float64. `memory`, bytes or such as "4GB", bounds what is held beyond the weights.
+    """
+    spec = subject.model.spec
+    weights = subject.model.weights.to(_dtype(dtype)).fold()
+    found = compositions(weights, KINDS, _each(subject, delta), dtype=_dtype(dtype), memory=byte_count(memory))
+    frames = []
+    for one in found:
+        frame = _frame(one, spec.d_model**-0.5)
+        if delta is not None:
+            frame = frame.with_columns(pl.lit(one.reader.delta).alias("delta"))
+        if erratum and one.pairs is not None:
+            frame = frame.with_columns(_cyclic(subject.folded, one).alias("cyclic_score"))
+        frames.append(frame)
+    table = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
+    if sampled and frames:
+        mean, error = sampled_baseline(spec.d_model, spec.d_head, seed=subject.seed)
+        table = table.with_columns(pl.lit(mean).alias("sampled_baseline"), pl.lit(error).alias("sampled_error"))
+    return largest_first(table, "effect") if frames else table
+
+
+def byte_count(memory: int | str) -> int:
+    """`4GB`, `512MiB` or a number of bytes. Raises `NotApplicable`."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B)?\s*", str(memory), re.IGNORECASE)
+    if match is None:
+        raise NotApplicable(f"memory is {memory!r}; give bytes, or such as 4GB or 512MiB")
+    return int(float(match[1]) * UNITS[(match[2] or "").upper()])
+
+
+def largest_first(table: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Sorted, undefined values last; equal values keep their order."""
+    key = pl.col(column).cast(pl.Float64).fill_nan(None)
+    return table.sort(key, descending=True, nulls_last=True, maintain_order=True)
+
+
+def _frame(one: Composed, baseline: float) -> pl.DataFrame:
+    """A row a pair; numbers are null where undefined (rotary Q and K without a distance)."""
+    sources, destinations = one.writer.names, one.reader.names
+    count = len(sources) * len(destinations)
+    known = {name: None if one.pairs is None else getattr(one.pairs, name).flatten().numpy() for name in NUMBERS}
+    columns = {name: [None] * count if part is None else part for name, part in known.items()}
+    columns |= {"source": [*sources] * len(destinations), "destination": np.repeat(destinations, len(sources))}
+    columns |= {"kind": [one.reader.kind] * count, "baseline": [baseline] * count}
+    frame = pl.DataFrame(columns, schema_overrides=dict.fromkeys(NUMBERS, pl.Float64))
+    return frame.with_columns((pl.col("score") - baseline).alias("effect"))
+
+
+def _cyclic(weights: Weights, one: Composed) -> pl.Series:
+    later, earlier, delta = one.reader.layer, one.writer.layer, one.reader.delta
+    if later is None or earlier is None or isinstance(delta, str | Sequence):
+        raise NotApplicable("the erratum's score is of one distance; pass delta= a number, or several")
+    return pl.Series(cyclic_score(weights, cast(Kind, one.reader.kind), later, earlier, delta).flatten().numpy())
+
+
+def _each(subject: Subject, delta: Delta) -> list[One]:
+    """The distances one by one; "rms" and none are one. Raises `ExpansionTooLarge` for a table nobody could read."""
+    spec = subject.model.spec
+    if delta is None or isinstance(delta, float | int):
+        return [delta]
+    if delta == "rms":
+        return ["rms"]
+    several = distances(delta, spec.n_ctx).tolist()
+    count = len(several) * 2 * math.comb(spec.n_layers, 2) * spec.n_heads**2
+    if len(several) > 1 and count > MOST_PAIRS:
+        raise ExpansionTooLarge(f"{count:,} rows; pass fewer distances (at most {MOST_PAIRS:,} rows in all), or 'rms'")
+    return several
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise NotApplicable(f"dtype is {name!r}; it may be {' or '.join(DTYPES)}")
+    return DTYPES[name]
