@@ -60,9 +60,11 @@ def head_losses(frozen: FrozenRun, by_layer: bool = False, rows: Rows = None) ->
     totals: dict[str, Tensor] = {}
     for part in rows.split(max(1, KEPT // frozen.weights.spec.d_vocab)):
         targets = _targets(frozen)[part]
-        kept = [_logits(frozen, _scaled(frozen, last(each(frozen)))[part]) for each in (direct_streams, streams)]
+        direct, full = (
+            _logits(frozen, _scaled(frozen, last(each(frozen)))[part]) for each in (direct_streams, streams)
+        )
         for name, first, ending, W in _sets(frozen, by_layer, part):
-            summed = _summed_losses(first, ending, W, *kept, targets)
+            summed = _summed_losses(first, ending, W, direct, full, targets)
             totals[name] = totals[name] + summed if name in totals else summed
     return [HeadLosses(name, *(total / len(rows)).tolist()) for name, total in totals.items()]
 
