@@ -1,12 +1,14 @@
 """The summary says what is wanted first, within 80 columns."""
 
 import re
+from itertools import pairwise
 
 import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from pathsum.report.numbers import fixed, in_millions, signed, significant, small
+from pathsum.report.numbers import count, fixed, in_millions, signed, significant, small
+from pathsum.report.story import term_steps
 from pathsum.report.summary import summary
 from pathsum.study.result import Result
 
@@ -75,3 +77,19 @@ def test_numbers_are_written_the_same_everywhere():
     assert [small(3.2e-7), significant(4096.0), significant(-0.0312345), significant(3.1e-7)] == [
         "3e-07", "4,096", "−0.03123", "3.1e-07"]  # fmt: skip
     assert [in_millions(83_968), in_millions(4_700_000)] == ["83,968", "4.7 million"]
+
+
+def test_the_highest_orders_of_a_deep_model_are_one_step(results):
+    losses = [5.0, 4.0, 3.0, 2.5, 2.25, 2.0, 1.75, 1.5, 1.25, 1.0, 0.75, 0.5]
+    gains = [None, *(before - after for before, after in pairwise(losses))]
+    rows = pl.DataFrame({"order": range(-1, 11), "loss": losses, "gain": gains})
+    importance = results["importance"]
+    steps = term_steps({"importance": Result(importance.reading, rows, importance.manifest)})
+    assert [step.name for step in steps[-2:]] == ["order 7", "orders 8 to 10"]
+    assert (steps[-1].loss, steps[-1].gain) == (0.5, 0.75)
+    few = rows.head(10)
+    assert len(term_steps({"importance": Result(importance.reading, few, importance.manifest)})) == 10
+
+
+def test_counts_that_a_float_cannot_tell_are_powers():
+    assert [count(value) for value in (12, 1e6, 10.0**30)] == ["12", "1,000,000", "1e+30"]

@@ -37,8 +37,8 @@ def significant(value: float | int | None, digits: int = 4) -> str:
 
 
 def count(value: float | int) -> str:
-    """`4,096`."""
-    return f"{value:,.0f}"
+    """`4,096`; from 10¹⁵ on `1e+30`, as far as a float tells it."""
+    return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.4g}"
 
 
 def in_millions(value: float | int) -> str:

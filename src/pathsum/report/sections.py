@@ -159,7 +159,7 @@ def _disagreement(table: pl.DataFrame) -> str:
     if odd.is_empty():
         return f"Own-token ranks (≤ {OWN_TOKEN_RANK}) agree for every head."
     return (
-        f"Own-token ranks (≤ {OWN_TOKEN_RANK}) tell otherwise of {', '.join(odd['head'])}: positive eigenvalues are no "
+        f"Own-token ranks (≤ {OWN_TOKEN_RANK}) tell otherwise of {_names(odd, '')}: positive eigenvalues are no "
         "proof that tokens raise themselves above others."
     )
 

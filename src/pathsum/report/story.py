@@ -12,6 +12,8 @@ from pathsum.study.result import Result
 
 PAPER_COPYING = "10 of 12"
 """Copying heads of the paper's one-layer model."""
+MOST_ORDERS = 8
+"""Told one by one; those of a deeper model after them are told together."""
 ORDERS = {-1: "uniform", 0: "direct path", 1: "single heads", 2: "virtual heads"}
 
 
@@ -72,11 +74,16 @@ def text_line(results: dict[str, Result], most: int = 48) -> str:
 
 
 def term_steps(results: dict[str, Result]) -> list[Step]:
-    """From the uniform guess to all terms, order by order."""
+    """From the uniform guess to all terms, order by order; the highest orders of a deep model in one step."""
     if "importance" not in results:
         return []
     rows = results["importance"].rows()
-    return [Step(order_name(int(r["order"])), int(r["order"]), r["loss"], r["gain"]) for r in rows]
+    steps = [Step(order_name(int(r["order"])), int(r["order"]), r["loss"], r["gain"]) for r in rows]
+    shown, rest = steps[: MOST_ORDERS + 1], steps[MOST_ORDERS + 1 :]
+    if len(rest) < 2:
+        return steps
+    return [*shown, Step(f"orders {rest[0].order} to {rest[-1].order}", rest[-1].order, rest[-1].loss,
+                         shown[-1].loss - rest[-1].loss)]  # fmt: skip
 
 
 def order_name(order: int) -> str:
