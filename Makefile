@@ -57,4 +57,4 @@ setup: .venv/.installed
 	touch $@
 
 clean:
-	rm -rf .venv build dist site pathsum-report
+	rm -rf .venv .venv-peer build dist site pathsum-report
