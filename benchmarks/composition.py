@@ -71,22 +71,23 @@ def all_pairs_ours(size: str) -> Callable[[], dict[str, float]]:
 
 
 def all_pairs_peer(size: str) -> Callable[[], dict[str, float]]:
-    """`HookedTransformer.all_composition_scores` of the three kinds: scores alone."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
+    """Scores alone: what `TransformerBridge.all_composition_scores` does for the three kinds once it has the matrices.
 
-    n_layers, n_heads, d_head, d_model = SHAPES[size]
-    config = HookedTransformerConfig(
-        n_layers=n_layers, d_model=d_model, d_head=d_head, n_heads=n_heads, n_ctx=8, d_vocab=2,
-        attn_only=True, act_fn=None, normalization_type=None, device="cpu",
-    )  # fmt: skip
-    model = HookedTransformer(config)
-    for block, layer in zip(model.blocks, layers(size), strict=True):
-        for name, W in layer.items():
-            getattr(block.attn, f"W_{name}").data = W.mT.contiguous()
+    Their matrices act on rows: `x W_V W_O`.
+    """
+    from transformer_lens import FactoredMatrix
+    from transformer_lens.utilities.matrix import composition_scores
+
+    every = [{name: W.mT.contiguous() for name, W in layer.items()} for layer in layers(size)]
+    W_Q, W_K, W_V, W_O = (torch.stack([layer[name] for layer in every]) for name in "QKVO")
+    index = torch.arange(len(every))
+    earlier = index[:, None, None, None] < index[:, None]
 
     @torch.no_grad()
     def scores() -> dict[str, float]:
-        return {"sum": sum(model.all_composition_scores(kind).sum().item() for kind in "QKV")}
+        OV, QK = FactoredMatrix(W_V, W_O), FactoredMatrix(W_Q, W_K.mT)
+        found = [composition_scores(OV, right, broadcast_dims=True) for right in (QK, QK.T, OV)]
+        return {"sum": sum(torch.where(earlier, one, 0.0).sum().item() for one in found)}
 
     return scores
 
