@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from pathsum.by_row import RowEntries, largest_by_row
 from pathsum.extremes import Entries, largest_entries
 
 Index = int | slice | Int[Tensor, " k"] | list[int]
@@ -216,18 +217,35 @@ class LowRank:
     def largest(self, k: int) -> Entries:
         """The `k` largest entries, exactly, largest first; most of a large table is never looked at.
 
-        Entries of equal value come by row and column; which of those equal to the k-th come is unspecified. `k` beyond
-        the table's size gives every entry. Raises `ValueError` for factors that are not finite.
+        A value is an inner product summed in float64 and rounded to the factors' dtype; equal ones come by row and
+        column, and so do those that tie with the k-th. `k` beyond the table's size gives every entry.
+        Raises `ValueError` for factors that are not finite.
         """
         self._require_single("largest")
-        if k < 0:
-            raise ValueError(f"k is {k}, must be 0 or more")
+        _require_count(k)
         return largest_entries(_wide(self.left), _wide(self.right), k)
 
     def smallest(self, k: int) -> Entries:
         """The `k` most negative entries, exactly, most negative first."""
         values, rows, columns = (-self).largest(k)
         return Entries(-values, rows, columns)
+
+    def largest_by_row(self, k: int) -> RowEntries:
+        """The `k` largest entries of every row, `[m, k]`, largest first, equal ones by column; memory is one block.
+
+        `pathsum.by_row.largest_by_row` gives them a block of rows at a time.
+        """
+        self._require_single("largest_by_row")
+        _require_count(k)
+        blocks = list(largest_by_row(_wide(self.left), _wide(self.right), k))
+        k = min(k, self.shape[-1])
+        empty = RowEntries(0, _wide(self.left).new_zeros(0, k), torch.zeros(0, k, dtype=torch.long))
+        _, values, columns = zip(empty, *blocks, strict=True)
+        return RowEntries(0, torch.cat(values), torch.cat(columns))
+
+    def largest_by_column(self, k: int) -> RowEntries:
+        """The `k` largest entries of every column, `[n, k]`: those of the transpose's rows; its `columns` are rows."""
+        return self.T.largest_by_row(k)
 
     # ---- guards ----
 
@@ -238,6 +256,11 @@ class LowRank:
     def _require_single(self, what: str) -> None:
         if len(self.shape) != 2:
             raise ValueError(f"{what} reads one matrix at a time; index the batch {tuple(self.shape[:-2])} first")
+
+
+def _require_count(k: int) -> None:
+    if k < 0:
+        raise ValueError(f"k is {k}, must be 0 or more")
 
 
 def _wide(x: Tensor) -> Tensor:
