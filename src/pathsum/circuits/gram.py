@@ -107,9 +107,13 @@ def thin(
     spectrum: Float[Tensor, "head r"],
     dtype: torch.dtype,
 ) -> Thin:
-    """Factors in `dtype`, laid out so that a slice of their columns goes into a product without a copy."""
+    """Factors in `dtype`, laid out so that a slice of their columns goes into a product without a copy.
+
+    What lies in a file is copied, so that the file need not stay mapped.
+    """
     near = near.to(dtype)
-    near = near if 1 in near.stride()[1:] else near.contiguous()
+    if 1 not in near.stride()[1:] or not near.untyped_storage().resizable():
+        near = near.clone(memory_format=torch.contiguous_format)
     return Thin(near, core.to(dtype), spectrum)
 
 

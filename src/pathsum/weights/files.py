@@ -9,7 +9,7 @@ Mappings are annotated `Mapping[str, Any]`, of tensors: a run-time check of thei
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,10 @@ class SafetensorsFile(Mapping[str, Any]):
 
 
 class Shards(Mapping[str, Any]):
-    """The tensors of several files, found through an index; a file is opened when a tensor of it is asked for."""
+    """The tensors of several files, found through an index; a file is opened when a tensor of it is asked for.
+
+    Of safetensors one file is mapped at a time, beside those that tensors in use lie in.
+    """
 
     def __init__(self, index: Path) -> None:
         self._index = index
@@ -64,7 +67,8 @@ class Shards(Mapping[str, Any]):
         for file in self.files:
             if not file.is_file():
                 raise CheckpointError(f"{file} is missing, but {index.name} says it holds tensors; copy it too")
-        self._open = cache(SafetensorsFile if index.name.endswith(".safetensors.index.json") else read_pickled)
+        mapped = index.name.endswith(".safetensors.index.json")
+        self._open = lru_cache(maxsize=1)(SafetensorsFile) if mapped else cache(read_pickled)
 
     def __getitem__(self, name: str) -> Tensor:
         place = self._places[name]
