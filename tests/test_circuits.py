@@ -89,6 +89,16 @@ def test_skip_trigrams_are_the_strongest_of_all_triples(count, per_source, block
     agree(found.ov, ov.entries(found.out, found.source))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_no_skip_trigram_is_missed_whatever_sources_are_skipped(seed):
+    """Sources of very different lengths, few at a time: most are never looked at."""
+    generator = torch.Generator().manual_seed(seed)
+    normal = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
+    qk, ov = (LowRank(normal(40, 3), normal(3, 40) * normal(40).abs() ** 2) for _ in range(2))
+    found = skip_trigrams(qk, ov, 4, 2, block=1)
+    agree(found.effect, brute_trigrams(qk.dense().numpy(), ov.dense().numpy(), 4, 2), 1e-10)
+
+
 def test_centring_takes_out_what_the_softmax_ignores():
     case = BY_NAME["gpt2"]
     circuit = qk_circuit(case.folded, 1)[0].dense()
