@@ -1,4 +1,4 @@
-"""The typer application: `models`, `train`, `read`, `expand`, `verify`, and one command for every reading.
+"""The typer application: the commands with a file of their own here, and one command for every reading.
 
 Torch is loaded by the command that runs, never by `--help`.
 """
@@ -10,6 +10,7 @@ import typer
 
 from pathsum.cli.expand import expand
 from pathsum.cli.models import models
+from pathsum.cli.per_source import per_source
 from pathsum.cli.read import read
 from pathsum.cli.reading import add_reading
 from pathsum.cli.train import train
@@ -36,6 +37,7 @@ def build_app(wanted: str | None) -> typer.Typer:
     app.command("read")(read)
     app.command("expand")(expand)
     app.command("verify")(verify)
+    app.command("per-source")(per_source)
     for reading in READINGS:
         add_reading(app, reading, reading.name == wanted)
     return app
