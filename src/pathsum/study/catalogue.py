@@ -11,6 +11,11 @@ ATTENTION, NATS, NUMBER, COUNT = "attention", "nats", "1", "count"
 HEAD = Column("head", "", "the head, as L1H6")
 SOURCE = Column("source", "", "the earlier head, which writes")
 DESTINATION = Column("destination", "", "the later head, which reads")
+TOKEN_METRIC = (
+    Column("token_score", NUMBER, "score in the basis in which tokens are spread evenly"),
+    Column("token_ceiling", NUMBER, "its ceiling"), Column("token_z", NUMBER, "its z"),
+    Column("token_effect", NUMBER, "token_score − baseline"),
+)  # fmt: skip
 
 READINGS: tuple[Reading, ...] = (
     Reading(
@@ -53,12 +58,12 @@ READINGS: tuple[Reading, ...] = (
     ),
     Reading(
         "composition", "Composition of heads", "Three Kinds of Composition; Analyzing a Two-Layer Model", ("weights",),
-        (Column("kind", "", "Q, K or V"), SOURCE, DESTINATION,
+        (Column("kind", "", "Q, K or V; of other readers in, gate, router or unembed"), SOURCE, DESTINATION,
          Column("score", NUMBER, "‖RW‖/(‖R‖‖W‖), Frobenius", "O"), Column("baseline", NUMBER, "1/√d_model: chance"),
          Column("ceiling", NUMBER, "largest score any relative rotation allows", "O"),
          Column("z", NUMBER, "‖RW‖² in standard deviations of a random rotation", "O"),
          Column("effect", NUMBER, "score − baseline; negative: the heads avoid each other", "O")),
-        "composition", shows_qk=True,
+        "composition", shows_qk=True, optional=TOKEN_METRIC,
     ),
     Reading(
         "matching", "Matching score of induction pairs", "Checking the Mechanistic Theory", ("weights",),

@@ -3,14 +3,15 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import polars as pl
 import torch
 
 from pathsum.circuits.composition import Composed, compositions, cyclic_score, sampled_baseline
-from pathsum.circuits.stream import KINDS, Delta, Kind, distances
+from pathsum.circuits.metric import in_token_metric
+from pathsum.circuits.stream import KINDS, Delta, Kind, Which, distances
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.study.subject import Subject
 from pathsum.weights.weights import Weights
@@ -27,6 +28,9 @@ def composition(
     subject: Subject,
     *,
     delta: Delta = None,
+    writers: str = "heads",
+    readers: str = "heads",
+    metric: str | None = None,
     erratum: bool = False,
     sampled: bool = False,
     dtype: str = "float32",
@@ -37,20 +41,29 @@ def composition(
     Where W_QK depends on the distance Δ (rotary), Q and K need `delta`: a number; several, each with rows of its own;
     or "rms", √(mean of score(Δ)²) over Δ = 0 … n_ctx − 1, with its own exact z and ceiling (one random rotation for all
     Δ together). A column `delta` then says which, null where nothing depends on it. Without it those rows are null.
+    `writers` and `readers` "all" take in all that writes to the residual stream (embed, pos, L0.mlp) and reads from it
+    (kinds in, gate, router, unembed): virtual weights. `metric` "tokens" adds the same numbers in the basis in which
+    tokens are spread evenly, which no change of the residual basis alters.
     `erratum` adds the score with the cyclic permutation of the paper's first diagram, `sampled` the paper's own
     baseline (random matrices, seeded) with its standard error.
-    Products are in `dtype` (float32, off by 1e-4 of the baseline at most and usually 1e-6; or float64), spectra and
-    moments in float64. `memory`, bytes or such as "4GB", bounds what is held beyond the weights.
+    Products are in `dtype` (float32, off by 1e-3 of the baseline at most and by 2e-6 as measured; or float64), spectra
+    and moments in float64. `memory`, bytes or such as "4GB", bounds what is held beyond the weights.
     """
     spec = subject.model.spec
     weights = subject.model.weights.to(_dtype(dtype)).fold()
-    found = compositions(weights, KINDS, _each(subject, delta), dtype=_dtype(dtype), memory=byte_count(memory))
+    more: dict[str, Any] = {"writers": _which("writers", writers), "readers": _which("readers", readers)}
+    more |= {"dtype": _dtype(dtype), "memory": byte_count(memory)}
+    every = [weights] if _metric(metric) is None else [weights, in_token_metric(weights)]
+    found = (compositions(one, KINDS, _each(subject, delta), **more) for one in every)
     frames = []
-    for one in found:
+    for one, *others in zip(*found, strict=True):
         frame = _frame(one, spec.d_model**-0.5)
+        for other in others:
+            beside = _frame(other, spec.d_model**-0.5).select("score", "ceiling", "z", "effect")
+            frame = frame.hstack(beside.rename(lambda name: f"token_{name}"))
         if delta is not None:
             frame = frame.with_columns(pl.lit(one.reader.delta).alias("delta"))
-        if erratum and one.pairs is not None:
+        if erratum and one.pairs is not None and one.reader.kind in KINDS and one.writer.kind == "OV":
             frame = frame.with_columns(_cyclic(subject.folded, one).alias("cyclic_score"))
         frames.append(frame)
     table = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
@@ -111,3 +124,15 @@ def _dtype(name: str) -> torch.dtype:
     if name not in DTYPES:
         raise NotApplicable(f"dtype is {name!r}; it may be {' or '.join(DTYPES)}")
     return DTYPES[name]
+
+
+def _which(option: str, given: str) -> Which:
+    if given not in ("heads", "all"):
+        raise NotApplicable(f"{option} is {given!r}; it may be heads or all")
+    return given
+
+
+def _metric(given: str | None) -> str | None:
+    if given not in (None, "tokens"):
+        raise NotApplicable(f"metric is {given!r}; the one offered beside the plain numbers is tokens")
+    return given

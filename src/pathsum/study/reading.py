@@ -37,6 +37,8 @@ class Reading:
     """The module of `pathsum.study` that has the function of this name."""
     shows_qk: bool = False
     """It shows scores or W_QK read off weights, which leave out what depends on the text (`approximate`)."""
+    optional: tuple[Column, ...] = ()
+    """Columns that options add, and what those are invariant under."""
 
     @property
     def invariance(self) -> Invariance:
