@@ -13,7 +13,7 @@ import torch
 import pathsum
 from pathsum.cli import main
 from pathsum.study.catalogue import READINGS
-from pathsum.toys import induction_model, pointer_model, skip_trigram_model
+from pathsum.toys import induction_model, keep_in_mind_model, pointer_model, skip_trigram_model
 from pathsum.weights.weights import Weights
 
 FAST = "two-layer-small"
@@ -34,11 +34,18 @@ def trigram_toy(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def toys(toy, trigram_toy, tmp_path_factory) -> dict[str, Path]:
+def bug_toy(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "bugs"
+    pathsum.save(folder, keep_in_mind_model().weights)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def toys(toy, trigram_toy, bug_toy, tmp_path_factory) -> dict[str, Path]:
     """By reading, the toy that has something to show."""
     folder = tmp_path_factory.mktemp("models") / "pointer"
     pathsum.save(folder, pointer_model().weights)
-    return {**{reading.name: toy for reading in READINGS}, "trigrams": trigram_toy, "pointer": folder}
+    return {**{reading.name: toy for reading in READINGS}, "trigrams": trigram_toy, "bugs": bug_toy, "pointer": folder}
 
 
 def succeed(arguments: list[str], capsys) -> str:

@@ -10,7 +10,7 @@ import pathsum
 from pathsum.study.catalogue import BY_NAME, READINGS
 
 EXPORTED = [
-    "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigrams", "composition",
+    "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigrams", "bugs", "composition",
     "describe", "eigenvalues", "entries", "expand", "expand_prompt", "expand_scores", "importance", "importance_heads",
     "importance_layers", "in_context", "induction", "matching", "open", "pointer", "positional", "reconstruction",
     "repeats", "run", "save", "spectra", "take", "toys", "trigrams", "verify",

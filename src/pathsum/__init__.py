@@ -25,6 +25,9 @@ if TYPE_CHECKING:
         bigrams as bigrams,
     )
     from pathsum.study.readings import (
+        bugs as bugs,
+    )
+    from pathsum.study.readings import (
         composition as composition,
     )
     from pathsum.study.readings import (
@@ -82,9 +85,9 @@ if TYPE_CHECKING:
     from pathsum.weights.spec import Spec as Spec
 
 _READINGS = (
-    "attention", "bigrams", "composition", "describe", "eigenvalues", "entries", "importance", "importance_heads",
-    "importance_layers", "in_context", "induction", "matching", "pointer", "positional", "reconstruction", "repeats",
-    "spectra", "trigrams",
+    "attention", "bigrams", "bugs", "composition", "describe", "eigenvalues", "entries", "importance",
+    "importance_heads", "importance_layers", "in_context", "induction", "matching", "pointer", "positional",
+    "reconstruction", "repeats", "spectra", "trigrams",
 )  # fmt: skip
 
 _PLACES = {

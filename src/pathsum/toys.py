@@ -9,8 +9,11 @@ Positions enter queries and keys only, unless a toy says otherwise. Heads not na
 axis and touch nothing.
 """
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float, Int
+from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 
 from pathsum.errors import NotApplicable
@@ -21,6 +24,10 @@ from pathsum.weights.weights import Weights
 
 SHARP = 60.0
 """Score between what a head looks for and everything else: softmax weights beside it are below 1e-20."""
+
+WORDS = ("?", "keep", "in", "mind", "at", "bay", "it", "them", "the", "old", "dogs", "a", "thought", "and", "ships",
+         *"0123456789")  # fmt: skip
+"""The vocabulary of `keep_in_mind_model`; the first stands for every other word."""
 
 Trigram = tuple[int, int, int]
 
@@ -53,6 +60,26 @@ def skip_trigram_model(
         head["W_V"][rank, axes.tokens[source]] = push
         head["W_O"][axes.outputs[out], rank] = 1.0
     return axes.model("toy-skip-trigram", [[head, axes.idle_head(0)]], W_U=axes.reads("outputs"))
+
+
+def keep_in_mind_model(attention: float = 8.0, push: float = 5.0) -> Model:
+    """One layer with the paper's skip-trigram bug, and a tokenizer whose tokens are the words of `WORDS`.
+
+    L0H0 attends from `in` and `at` to `keep`, and `keep` raises `mind` and `bay`. `keep … in mind` and
+    `keep … at bay` are meant; the same two factors also raise `keep … in bay` and `keep … at mind`.
+    """
+    axes = Axes(len(WORDS), n_ctx=16)
+    ids = {word: place for place, word in enumerate(WORDS)}
+    head = axes.head()
+    head["W_K"][0, axes.tokens[ids["keep"]]] = head["W_V"][0, axes.tokens[ids["keep"]]] = 1.0
+    for destination, scale in (("in", attention), ("at", 0.75 * attention)):
+        head["W_Q"][0, axes.tokens[ids[destination]]] = scale
+    for out, scale in (("mind", push), ("bay", 0.9 * push)):
+        head["W_O"][axes.outputs[ids[out]], 0] = scale
+    model = axes.model("toy-keep-in-mind", [[head, axes.idle_head(0)]], W_U=axes.reads("outputs"))
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=WORDS[0]))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return replace(model, tokenizer=tokenizer)
 
 
 def induction_model(d_vocab: int = 16, n_ctx: int = 48, push: float = 20.0) -> Model:

@@ -46,6 +46,9 @@ class Trigrams:
     def effect(self) -> Float[Tensor, " n"]:
         return self.qk * self.ov
 
+    def __getitem__(self, places: slice) -> "Trigrams":
+        return Trigrams(*(part[places] for part in _fields(self)))
+
 
 def centred_qk(circuit: LowRank, score_scale: float) -> LowRank:
     """`scale · QK[destination, source]` less each destination's mean over sources."""

@@ -36,11 +36,26 @@ OPTIONS: dict[str, dict[str, str]] = {
         "dtype": "float32 or float64: of the products; spectra and moments are float64.",
         "memory": "What may be held beyond the weights, such as 4GB.",
     },
+    "matching": {"z": "Only pairs whose K-composition has at least this z."},
     "positional": {"lags": "How many lags."},
     "pointer": {"positions": "How many of the first positions."},
     "spectra": {"exact": "Rank every token, however large the vocabulary, instead of a random sample."},
     "entries": {"count": "Entries a table."},
-    "trigrams": {"count": "Skip-trigrams a head.", "per_source": "At most this many of each source token."},
+    "trigrams": {
+        "count": "Skip-trigrams a head.",
+        "per_source": "At most this many of each source token.",
+        "head": "Of this head alone, such as L0H3.",
+        "source": "Of this source token alone, with its leading space: ' keep'.",
+        "corpus": "Only of tokens that occur in this file or folder, or in the word python: its standard library.",
+    },
+    "bugs": {
+        "count": "Bugs a head.",
+        "per_source": "At most this many of each source token.",
+        "among": "The strongest products of a head that are looked at.",
+        "least": "Both parts occur at least this often.",
+        "window": "Tokens in which source and destination, or output, count as together (default: the context).",
+        "head": "Of this head alone, such as L0H3.",
+    },
 }
 """Help of each reading's own options."""
 
@@ -107,12 +122,12 @@ def _own_options(reading: Reading) -> list[inspect.Parameter]:
 
 
 def _least(option: inspect.Parameter) -> dict[str, Any]:
-    return {"min": 1} if option.annotation is int else {}
+    return {"min": 1} if option.annotation in (int, int | None) else {}
 
 
 def _option_type(annotation: Any) -> Any:
-    """int and bool as they are; a distance Δ (a number, several, or "rms") as text that `_given` reads."""
-    return annotation if annotation in (int, bool) else str | None
+    """Numbers and bool as they are; a distance Δ (a number, several, or "rms") as text that `_given` reads."""
+    return annotation if annotation in (int, int | None, bool) else str | None
 
 
 def _given(reading: Reading, options: dict[str, Any]) -> dict[str, Any]:

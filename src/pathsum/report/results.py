@@ -29,7 +29,7 @@ def run_readings(
     chosen = _chosen(only)
     found: dict[str, Result] = {}
     # What is read off weights comes first: folded float64 weights and recorded runs are not in memory together.
-    for done, reading in enumerate(sorted(chosen, key=_runs)):
+    for done, reading in enumerate(sorted(chosen, key=lambda each: (_runs(each), "weights" not in each.needs))):
         if _runs(reading):
             subject.forget("folded", "tables")
         if progress is not None:
@@ -41,7 +41,7 @@ def run_readings(
 
 
 def _runs(reading: Reading) -> bool:
-    return not {"text", "random tokens"}.isdisjoint(reading.needs)
+    return reading.module == "on_tokens"
 
 
 def _chosen(only: Collection[str] | None) -> list[Reading]:

@@ -14,9 +14,10 @@ from pathsum.study.result import Result
 ROWS = 200
 LONGEST = 120
 """Characters of one cell."""
-TOKEN_COLUMNS = {("entries", "row"), ("entries", "source"), ("trigrams", "source"), ("trigrams", "destination"),
-                 ("trigrams", "out")}  # fmt: skip
-"""(reading, column) of cells that hold a token of the vocabulary."""
+TOKEN_COLUMNS = {("entries", "row"), ("entries", "source"), ("bugs", "seen_destination"), ("bugs", "seen_out"),
+                 *((name, part) for name in ("trigrams", "bugs") for part in ("source", "destination", "out")),
+                 }  # fmt: skip
+"""(reading, column) of cells that hold tokens of the vocabulary."""
 
 
 @dataclass(frozen=True)

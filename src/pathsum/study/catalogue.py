@@ -1,6 +1,6 @@
 """The catalogue: every reading named once. Command line, report and documentation are generated from it.
 
-Adding a reading = one function in `weights_only`, `pairs` or `on_tokens`, and one entry here.
+Adding a reading = one function in a module of `pathsum.study`, and one entry here.
 """
 
 from pathsum.study.reading import Column, Reading
@@ -44,6 +44,9 @@ READINGS: tuple[Reading, ...] = (
         "spectra", "Copying and matching heads", "Summarizing OV/QK Matrices; Detecting Copying Behavior", ("weights",),
         (HEAD, Column("copying_score", NUMBER, "Σλ/Σ|λ| of W_U W_OV W_E, −1 to 1"),
          Column("matching_score", NUMBER, "Σλ/Σ|λ| of W_Eᵀ W_QK W_E"),
+         Column("copying_departure", NUMBER, "√(1 − Σ|λ|²/‖·‖²) of W_U W_OV W_E; 0: normal; near 1: eigenvalues say "
+                "little of its size and are ill-conditioned"),
+         Column("matching_departure", NUMBER, "the same of W_Eᵀ W_QK W_E"),
          Column("own_token_rank", NUMBER, "mean share of outputs above the source's own token"),
          Column("own_token_rank_error", NUMBER, "its standard error; 0: every token was ranked"),
          Column("own_token_top", NUMBER, "share of tokens that are their own largest output"),
@@ -162,7 +165,21 @@ READINGS: tuple[Reading, ...] = (
          Column("destination", "", "token that attends"), Column("out", "", "token raised"),
          Column("effect", "score × nats", "qk · ov"), Column("qk", "score", "centred, queries' bias included"),
          Column("ov", NATS, "centred")),
-        "weights_only", shows_qk=True,
+        "skip_trigrams", shows_qk=True,
+    ),
+    Reading(
+        "bugs", "Skip-trigram bugs", "Interpretation as Skip-Trigrams", ("weights", "text"),
+        (HEAD, Column("rank", COUNT, "among the head's products of tokens that the text has; 1 is the strongest"),
+         Column("source", "", "token attended to"), Column("destination", "", "token that attends"),
+         Column("out", "", "token raised, though the text never has it there"),
+         Column("effect", "score × nats", "qk · ov"),
+         Column("source_destination", COUNT, "places of the destination with the source in the window before it"),
+         Column("source_out", COUNT, "places before the output with the source in the window"),
+         Column("expected", COUNT, "of the triple, were the two independent where the source is in sight; it has 0"),
+         Column("qk", "score", "centred, queries' bias included"), Column("ov", NATS, "centred"),
+         Column("seen_destination", "", "the text where source and destination are closest"),
+         Column("seen_out", "", "the text where source and output are closest")),
+        "skip_trigrams", shows_qk=True,
     ),
 )  # fmt: skip
 

@@ -8,23 +8,24 @@ from torch import Tensor
 
 from pathsum.circuits.positional import lag_curve, matching_curve, positional_scores, rotary_curve
 from pathsum.circuits.spectra import (
+    departure,
     embedding_gram,
     ov_eigenvalues,
     own_token_ranks,
     positivity,
     qk_eigenvalues,
+    table_norms,
     through_tokens,
+    unembedding_gram,
 )
-from pathsum.circuits.tables import layer_OV, ov_circuit, score_circuit
-from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
+from pathsum.circuits.tables import layer_OV, layer_QK, ov_circuit, score_circuit
+from pathsum.circuits.trigrams import centred_ov, centred_qk
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
 from pathsum.weights.positions import Rotary
 from pathsum.weights.tokens import token_strings
 
-MOST_PER_SOURCE = 100
-"""Of trigrams: the work grows with its square."""
 MOST_ROWS = 100_000
 """Of a table of entries or trigrams."""
 RANKED = 5_000_000_000
@@ -32,21 +33,23 @@ RANKED = 5_000_000_000
 
 
 def spectra(subject: Subject, *, delta: float | int | None = None, exact: bool = False) -> Rows:
-    """Copying and matching score, and copying by own-token rank, per head.
+    """Copying and matching score, how far both tables are from normal, and copying by own-token rank, per head.
 
     Where all heads' tables together have more than `RANKED` entries, ranks are those of a seeded random sample of
     source tokens, with their standard errors; `exact` ranks every token whatever it takes.
     """
     weights, tables, rows = subject.folded, subject.tables, []
-    through, gram = through_tokens(weights), embedding_gram(weights)
+    through, gram, out = through_tokens(weights), embedding_gram(weights), unembedding_gram(weights)
     tokens, ends = _ranked_tokens(subject, exact), tables.ends
     W_E = ends.W_E[:, tokens]
     for layer in range(weights.spec.n_layers):
-        copying = positivity(ov_eigenvalues(weights, layer, through))
-        matching = _matching(subject, layer, delta, gram)
+        OV, own = layer_OV(weights, layer), ov_eigenvalues(weights, layer, through)
+        copying, departs = positivity(own), departure(own, table_norms(OV, out, gram))
+        matching, astray = _matching(subject, layer, delta, gram)
         ov = ends.W_U @ layer_OV(tables, layer) @ W_E
         for index in range(weights.spec.n_heads):
             scores = {"copying_score": copying[index].item(), "matching_score": matching[index]}
+            scores |= {"copying_departure": departs[index].item(), "matching_departure": astray[index]}
             ranks = own_token_ranks(ov[index], tokens)
             rows.append({"head": f"L{layer}H{index}", **scores, **_rank_means(ranks, weights.spec.d_vocab)})
     return rows
@@ -123,7 +126,7 @@ def positional(subject: Subject, *, lags: int = 16) -> Rows:
 
 def entries(subject: Subject, *, count: int = 10, delta: float | int | None = None) -> Rows:
     """The strongest entries of every head's QK and OV table, over the full vocabulary."""
-    _bounded(count, 2 * len(subject.head_names))
+    bounded(count, 2 * len(subject.head_names))
     rows = []
     for layer, index, qk, ov in _head_circuits(subject, delta):
         for circuit, table in (("QK", qk), ("OV", ov)):
@@ -145,61 +148,33 @@ def entries(subject: Subject, *, count: int = 10, delta: float | int | None = No
     return rows
 
 
-def trigrams(subject: Subject, *, count: int = 10, per_source: int = 1, delta: float | int | None = None) -> Rows:
-    """The strongest skip-trigrams `[source] … [destination] → [out]` of every head."""
-    _bounded(count, len(subject.head_names))
-    if not 1 <= per_source <= MOST_PER_SOURCE:
-        raise ExpansionTooLarge(f"per_source is {per_source}; it may be 1 to {MOST_PER_SOURCE}")
-    rows = []
-    for layer, index, qk, ov in _head_circuits(subject, delta, with_qk=True):
-        if qk is None:
-            continue
-        found = skip_trigrams(qk, ov, count, per_source)
-        names = [token_strings(subject.model, part) for part in (found.source, found.destination, found.out)]
-        for rank in range(len(found.qk)):
-            rows.append(
-                {
-                    "head": f"L{layer}H{index}",
-                    "rank": rank + 1,
-                    "source": names[0][rank],
-                    "destination": names[1][rank],
-                    "out": names[2][rank],
-                    "effect": found.effect[rank].item(),
-                    "qk": found.qk[rank].item(),
-                    "ov": found.ov[rank].item(),
-                }
-            )
-    return rows
-
-
-def _head_circuits(subject: Subject, delta: float | int | None, with_qk: bool = False):
-    """Layer, head, centred QK (None in a rotary layer without a distance) and centred OV; float32, a layer at a time.
-
-    `with_qk` leaves those layers out.
-    """
+def _head_circuits(subject: Subject, delta: float | int | None):
+    """Layer, head, centred QK (None in a rotary layer without a distance), centred OV; float32, a layer at a time."""
     weights = subject.tables
     for layer, facts in enumerate(weights.spec.layers):
         known = delta is not None or not _rotary(subject, layer)
-        if with_qk and not known:
-            continue
         qk = score_circuit(weights, layer, delta) if known else None
         ov = ov_circuit(weights, layer)
         for index in range(weights.spec.n_heads):
             yield layer, index, None if qk is None else centred_qk(qk[index], facts.score_scale), centred_ov(ov[index])
 
 
-def _matching(subject: Subject, layer: int, delta: float | int | None, gram: Tensor) -> list[float | None]:
+def _matching(
+    subject: Subject, layer: int, delta: float | int | None, gram: Tensor
+) -> tuple[list[float | None], list[float | None]]:
+    """Matching score and departure from normality of every head; None in a rotary layer without a distance."""
     try:
-        return positivity(qk_eigenvalues(subject.folded, layer, delta, gram)).tolist()
+        QK, own = layer_QK(subject.folded, layer, delta), qk_eigenvalues(subject.folded, layer, delta, gram)
     except NotApplicable:
-        return [None] * subject.model.spec.n_heads
+        return [None] * subject.model.spec.n_heads, [None] * subject.model.spec.n_heads
+    return positivity(own).tolist(), departure(own, table_norms(QK, gram, gram)).tolist()
 
 
 def _rotary(subject: Subject, layer: int) -> bool:
     return isinstance(subject.model.spec.layers[layer].positions, Rotary)
 
 
-def _bounded(count: int, tables: int) -> None:
+def bounded(count: int, tables: int) -> None:
     """Raises `ExpansionTooLarge` before a table is made that nobody could read, `NotApplicable` for none at all."""
     if count < 1:
         raise NotApplicable(f"count is {count}, must be at least 1")

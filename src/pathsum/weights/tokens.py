@@ -57,6 +57,33 @@ def token_strings(model: Model, ids: Sequence[int] | Tensor) -> list[str]:
     return [_string(model.tokenizer, i) for i in plain]
 
 
+def token_id(model: Model, token: str | int) -> int:
+    """The id of one token: of its text, of its name where tables show one (`<0x0A>`), or the id itself.
+
+    Raises `TextError` for what is no single token of the model.
+    """
+    if isinstance(token, str) and model.tokenizer is not None:
+        ids = model.tokenizer.encode(token, add_special_tokens=False).ids
+        named = model.tokenizer.token_to_id(token.removeprefix("<").removesuffix(">"))
+        if len(ids) != 1 and named is None:
+            parts = ", ".join(map(repr, token_strings(model, ids))) or "none"
+            raise TextError(
+                f"{token!r} is {len(ids)} tokens of {model.name} ({parts}); give one, with its leading space"
+            )
+        return ids[0] if len(ids) == 1 else int(named or 0)
+    if isinstance(token, str) and not token.isdecimal():
+        raise TextError(f"{model.name} has no tokenizer.json: give the id of a token instead of {token!r}")
+    return int(token_ids(model, [int(token)])[0])
+
+
+def passage(model: Model, ids: Sequence[int] | Tensor) -> str:
+    """Tokens as one text; without a tokenizer, their ids with spaces between."""
+    plain = [int(i) for i in ids]
+    if model.tokenizer is None:
+        return " ".join(map(str, plain))
+    return model.tokenizer.decode(plain, skip_special_tokens=False)
+
+
 def _string(tokenizer: Tokenizer, token: int) -> str:
     text = tokenizer.decode([token], skip_special_tokens=False)
     if text and "\ufffd" not in text:
