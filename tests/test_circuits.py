@@ -7,13 +7,25 @@ import torch
 import oracle
 import pathsum
 from cases import BY_NAME, CASES, agree
+from pathsum.circuits import spectra
 from pathsum.circuits.positional import lag_curve, positional_scores
-from pathsum.circuits.spectra import ov_eigenvalues, own_token_ranks, pair_eigenvalues, positivity, qk_eigenvalues
+from pathsum.circuits.spectra import (
+    departure,
+    embedding_gram,
+    ov_eigenvalues,
+    own_token_ranks,
+    pair_eigenvalues,
+    positivity,
+    qk_eigenvalues,
+    through_tokens,
+    unembedding_gram,
+)
 from pathsum.circuits.tables import direct_path, layer_OV, layer_QK, ov_circuit, qk_circuit
 from pathsum.circuits.trigrams import centred_ov, centred_qk, skip_trigrams
 from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
-from pathsum.study import weights_only
+from pathsum.study import pairs, weights_only
+from pathsum.weights.model import Model
 
 LAYERED = [case for case in CASES if case.spec.n_layers]
 EVERY_LAYERED_CASE = pytest.mark.parametrize("case", LAYERED, ids=repr)
@@ -48,6 +60,68 @@ def test_matching_score_of_a_pair_is_that_of_the_whole_table():
     for source in range(case.spec.n_heads):
         theirs = oracle.pair_matching_score(case.spec, case.arrays, (0, source), (1, 2))
         assert found[source].item() == pytest.approx(theirs, abs=1e-6)
+
+
+@EVERY_LAYERED_CASE
+def test_departure_from_normality_is_that_of_the_whole_tables(case):
+    """Against all eigenvalues and the norm of the dense table."""
+    layer = case.spec.n_layers - 1
+    rows = pathsum.spectra(Model("m", case.weights), delta=DELTA).rows()[-case.spec.n_heads :]
+    for index, row in enumerate(rows):
+        for name, table in (
+            ("copying_departure", oracle.ov_circuit(case.spec, case.arrays, layer, index)),
+            ("matching_departure", oracle.qk_circuit(case.spec, case.arrays, layer, index, DELTA)),
+        ):
+            own = np.abs(np.linalg.eigvals(table))
+            theirs = np.sqrt(max(0.0, 1 - (own**2).sum() / (table**2).sum()))
+            assert row[name] == pytest.approx(theirs, abs=1e-6)
+
+
+def test_departure_is_zero_for_a_normal_matrix_one_for_a_shift_and_nan_for_nothing():
+    turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
+    shift = torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    for matrix, expected in ((turn, 0.0), (shift, 1.0), (turn + 3 * shift, (1 - 4 / 5) ** 0.5)):
+        own, norm = torch.linalg.eigvals(matrix), torch.linalg.matrix_norm(matrix)
+        assert departure(own, norm).item() == pytest.approx(expected, abs=1e-7)
+    assert departure(torch.linalg.eigvals(0 * turn), torch.zeros((), dtype=torch.float64)).isnan()
+
+
+def test_products_over_tokens_are_the_dense_ones_whatever_is_summed_at_once(monkeypatch):
+    weights = BY_NAME["gpt2"].folded
+    W_E, W_U = weights.W_E.numpy(), weights.W_U.numpy()
+    monkeypatch.setattr(spectra, "TOKENS", 3)
+    monkeypatch.setattr(spectra, "PANEL", 2)
+    for found, dense in ((through_tokens(weights), W_E @ W_U), (embedding_gram(weights), W_E @ W_E.T),
+                         (unembedding_gram(weights), W_U.T @ W_U)):  # fmt: skip
+        agree(found, dense)
+    half = weights.to(torch.float32)
+    np.testing.assert_allclose(through_tokens(half), W_E @ W_U, rtol=0, atol=1e-6 * np.linalg.norm(W_E @ W_U))
+
+
+def test_scores_of_float32_weights_are_those_of_float64_to_six_digits():
+    case = BY_NAME["llama"]
+    single = case.folded.to(torch.float32)
+    for wide, narrow in ((ov_eigenvalues(case.folded, 0), ov_eigenvalues(single, 0)),
+                         (qk_eigenvalues(case.folded, 0, DELTA), qk_eigenvalues(single, 0, DELTA))):  # fmt: skip
+        assert narrow.dtype == torch.complex128
+        torch.testing.assert_close(positivity(narrow), positivity(wide), rtol=0, atol=1e-5)
+
+
+def test_pairs_above_a_z_are_those_of_the_whole_table_and_no_others(monkeypatch):
+    model, counted = Model("m", BY_NAME["three_layers_normed"].weights), 0
+    every = pathsum.matching(model).rows()
+    z = 1
+    assert 0 < sum(row["k_z"] >= z for row in every) < len(every)
+
+    def counting(weights, destination, source, gram):
+        nonlocal counted
+        counted += source.shape[0]
+        return pair_eigenvalues(weights, destination, source, gram)
+
+    monkeypatch.setattr(pairs, "pair_eigenvalues", counting)
+    some = pathsum.matching(model, z=z).rows()
+    assert some == [row for row in every if row["k_z"] >= z]
+    assert counted == len(some)
 
 
 def test_positivity_is_one_for_a_copy_minus_one_for_its_opposite_and_nan_for_nothing():

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+import torch
+
 from pathsum.circuits.composition import Pairs, compositions
 from pathsum.circuits.pointers import pointer_circuit, pointers
 from pathsum.circuits.spectra import embedding_gram, pair_eigenvalues, positivity
@@ -21,8 +23,11 @@ def composition(subject: Subject, *, delta: Delta = None) -> Rows:
     return composition_table(subject, delta=delta).to_dicts()
 
 
-def matching(subject: Subject, *, delta: float | int | None = None) -> Rows:
-    """Matching score of the induction circuit of every pair, beside the pair's K-composition, largest effect first."""
+def matching(subject: Subject, *, delta: float | int | None = None, z: int | None = None) -> Rows:
+    """Matching score of the induction circuit of every pair, beside the pair's K-composition, largest effect first.
+
+    `z`: only of pairs whose K-composition has at least this z; the others' eigenvalues are not computed.
+    """
     weights, rows = subject.folded, []
     gram = embedding_gram(weights)
     for reader, writer, pairs in compositions(weights, ("K",), (delta,)):
@@ -30,11 +35,17 @@ def matching(subject: Subject, *, delta: float | int | None = None) -> Rows:
         if pairs is None:
             continue
         QK, OV = layer_QK(weights, later, delta), layer_OV(weights, earlier)
-        scores = [positivity(pair_eigenvalues(weights, QK[index], OV, gram)) for index in range(weights.spec.n_heads)]
+        asked = pairs.z >= z if z is not None else torch.ones_like(pairs.z, dtype=torch.bool)
+        scores = torch.full_like(pairs.score, torch.nan, dtype=torch.float64)
+        for index in asked.any(1).nonzero()[:, 0].tolist():
+            scores[index, asked[index]] = positivity(
+                pair_eigenvalues(weights, QK[index], OV[asked[index].nonzero()[:, 0]], gram)
+            )
         for destination, source, found in _pair_rows(subject, pairs, later, earlier):
-            names = {"source": found["source"], "destination": found["destination"]}
-            score = scores[destination][source].item()
-            rows.append({**names, "matching_score": score, "k_effect": found["effect"], "k_z": found["z"]})
+            if asked[destination, source]:
+                names = {"source": found["source"], "destination": found["destination"]}
+                score = scores[destination, source].item()
+                rows.append({**names, "matching_score": score, "k_effect": found["effect"], "k_z": found["z"]})
     return _largest_first(rows, "k_effect")
 
 
