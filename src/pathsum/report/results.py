@@ -29,7 +29,7 @@ def run_readings(
     chosen = _chosen(only)
     found: dict[str, Result] = {}
     # What is read off weights comes first: folded float64 weights and recorded runs are not in memory together.
-    for done, reading in enumerate(sorted(chosen, key=lambda each: (_runs(each), "weights" not in each.needs))):
+    for done, reading in enumerate(sorted(chosen, key=_phase)):
         if _runs(reading):
             subject.forget("folded", "tables")
         if progress is not None:
@@ -42,6 +42,11 @@ def run_readings(
 
 def _runs(reading: Reading) -> bool:
     return reading.module == "on_tokens"
+
+
+def _phase(reading: Reading) -> int:
+    """0: of weights alone; 1: of weights, then of runs; 2: of runs."""
+    return (1 if "weights" in reading.needs else 2) if _runs(reading) else 0
 
 
 def _chosen(only: Collection[str] | None) -> list[Reading]:

@@ -73,6 +73,8 @@ def induction(subject: Subject) -> Rows:
     """The three tests of an induction head, on random tokens repeated three times, and on the text."""
     if not subject.model.spec.n_layers:
         return []
+    partners = k_partners(subject)
+    subject.forget("folded")  # before anything is run
     repeats, text = _attention_scores(subject.frozen_repeats), _attention_scores(subject.frozen_text)
     start = subject.repeated_tokens.shape[1] - 3 * subject.block_length
     removal = subject.removal_run
@@ -80,7 +82,6 @@ def induction(subject: Subject) -> Rows:
     base = run_losses(removal)[rows_mask].mean().item()
     live = removal_losses(removal, rows_mask, frozen=False)
     frozen = removal_losses(removal, rows_mask, frozen=True)
-    partners = k_partners(subject)
     rows = []
     for index, name in enumerate(subject.head_names):
         scores = {key: values[index] for key, values in repeats.items()}
