@@ -1,6 +1,6 @@
 """Text to token ids and back, with the BOS choice explicit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Int
@@ -10,6 +10,11 @@ from torch import Tensor
 from pathsum.errors import TextError
 from pathsum.weights.model import Model
 from pathsum.weights.spec import Spec
+
+PIECE = 1 << 20
+"""Characters of a text that are tokenized at once, about."""
+AROUND = 200
+"""Characters on either side of a cut that are tokenized to try it."""
 
 Text = str | Sequence[int] | Tensor
 
@@ -24,7 +29,7 @@ def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, 
         if model.tokenizer is None:
             raise TextError(f"{model.name} has no tokenizer.json: pass token ids instead of text")
         try:
-            ids = torch.tensor(model.tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.long)
+            ids = torch.cat([_encoded(model.tokenizer, piece) for piece in _pieces(model.tokenizer, text)])
         except (TypeError, UnicodeError) as error:
             raise TextError(f"the text is no valid Unicode: {error}") from error
     else:
@@ -42,6 +47,26 @@ def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, 
             f"token ids must be from 0 to {model.spec.d_vocab - 1}, got {int(ids.min())} to {int(ids.max())}"
         )
     return ids
+
+
+def _encoded(tokenizer: Tokenizer, text: str) -> Int[Tensor, " pos"]:
+    return torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.long)
+
+
+def _pieces(tokenizer: Tokenizer, text: str) -> Iterator[str]:
+    """The text in pieces with the same tokens as the whole: its tokenizer takes some 200 bytes a character.
+
+    Cut before the end of a line, and only where the tokenizer itself says that a cut changes nothing: where the text
+    around it has the same tokens in two parts as in one.
+    """
+    start, end = 0, PIECE
+    while (cut := text.find("\n", end)) >= 0:
+        parts = text[max(start, cut - AROUND) : cut], text[cut : cut + AROUND]
+        if torch.equal(torch.cat([_encoded(tokenizer, part) for part in parts]), _encoded(tokenizer, "".join(parts))):
+            yield text[start:cut]
+            start = cut
+        end = start + PIECE if start == cut else cut + AROUND
+    yield text[start:]
 
 
 def starts_with_bos(spec: Spec, bos: bool | None) -> bool:
