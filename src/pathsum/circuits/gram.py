@@ -22,7 +22,7 @@ ROWS = 64
 """Rows of a tile."""
 STRIP = 96
 """Readers that are multiplied together, at least."""
-BUFFER = 16_000_000
+BUFFER = 24_000_000
 """Bytes of the writers' buffer of tiles: a part of what the last cache holds."""
 CHUNK = 4096
 """Columns of a wide matrix whose products are summed in its own dtype."""
