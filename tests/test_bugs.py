@@ -1,5 +1,6 @@
 """A bug is a product whose parts the text has and which it never has itself; counts are those of a naive loop."""
 
+import json
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import pathsum
 from pathsum.behaviour.skips import SkipIndex
+from pathsum.cli import main
 from pathsum.errors import ExpansionTooLarge, NotApplicable, TextError
 from pathsum.toys import keep_in_mind_model, skip_trigram_model
 
@@ -162,3 +164,27 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 700, "MB beyond the text"
+
+
+# ---- on the command line ----
+
+
+def test_the_commands_take_a_source_a_head_a_corpus_and_a_window(tmp_path, capsys):
+    model, text = keep_in_mind_model(), tmp_path / "text.txt"
+    pathsum.save(tmp_path / "model", model.weights, model.tokenizer)
+    text.write_text(TEXT)
+
+    def rows(*arguments: str) -> list[dict]:
+        with pytest.raises(SystemExit) as stopped:
+            main([*arguments, "--json"])
+        assert stopped.value.code == 0
+        return json.loads(capsys.readouterr().out)["rows"]
+
+    where = str(tmp_path / "model")
+    found = rows("trigrams", where, "--source", "keep", "--head", "L0H0", "--corpus", str(text), "--count", "2")
+    assert [(row["destination"], row["out"]) for row in found] == [("in", "mind"), ("in", "bay")]
+    (bug,) = rows("bugs", where, "--text", str(text))
+    assert (bug["source"], bug["destination"], bug["out"]) == ("keep", "in", "bay")
+    assert bug["seen_destination"].startswith("keep it in mind")
+    assert rows("bugs", where, "--text", str(text), "--window", "2") == []
+    assert rows("bugs", where, "--text", str(text), "--head", "L0H1") == []
