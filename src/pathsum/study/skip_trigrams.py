@@ -76,7 +76,8 @@ def bugs(
     occur within `window` tokens (None: the model's context) at least `least` times, and the triple never.
     """
     names = _head_names(subject, head)
-    bounded(among, len(names))
+    bounded(count, len(names))
+    bounded(among, 1)
     spec = subject.model.spec
     index = SkipIndex.of(subject.text_tokens, spec.d_vocab, spec.n_ctx if window is None else window)
     tokens, rows = index.occurring, []
