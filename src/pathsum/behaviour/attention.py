@@ -58,7 +58,7 @@ def start_token_rest(
 
 
 def repeated_tokens(spec: Spec, block: int, batch: int, copies: int = 3, seed: int = 0) -> Int[Tensor, "batch pos"]:
-    """Blocks of distinct uniformly random tokens, each repeated `copies` times, after BOS where its texts start with one.
+    """Blocks of distinct uniformly random tokens, repeated `copies` times, after BOS where texts start with one.
 
     Raises `TextError` where the context or the vocabulary is too small for it.
     """

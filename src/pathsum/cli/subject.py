@@ -8,7 +8,9 @@ import typer
 if TYPE_CHECKING:
     from pathsum.study.subject import Subject
 
-MODEL = Annotated[str, typer.Argument(help="A built-in model (see: pathsum models), a folder, a file, or hf:owner/name.")]
+MODEL = Annotated[
+    str, typer.Argument(help="A built-in model (see: pathsum models), a folder, a file, or hf:owner/name.")
+]
 TEXT = Annotated[
     list[str] | None,
     typer.Option(
