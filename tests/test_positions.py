@@ -309,7 +309,7 @@ def test_the_erratum_is_of_one_distance():
 
 
 def test_more_distances_than_a_table_can_show_are_refused(monkeypatch):
-    monkeypatch.setattr("pathsum.study.pairs.MOST_PAIRS", 100)
+    monkeypatch.setattr("pathsum.study.composition.MOST_PAIRS", 100)
     model = Model("m", BY_NAME["llama"].weights)
     assert len(pathsum.composition(model, delta=[0, 1, 2]).frame)
     with pytest.raises(pathsum.PathsumError, match="pass fewer distances"):
