@@ -95,7 +95,8 @@ def test_products_over_tokens_are_the_dense_ones_whatever_is_summed_at_once(monk
                          (unembedding_gram(weights), W_U.T @ W_U)):  # fmt: skip
         agree(found, dense)
     half = weights.to(torch.float32)
-    agree(through_tokens(half) / np.linalg.norm(W_E @ W_U), W_E @ W_U / np.linalg.norm(W_E @ W_U), 1e-6)
+    size = float(np.linalg.norm(W_E @ W_U))
+    agree(through_tokens(half) / size, W_E @ W_U / size, 1e-6)
 
 
 def test_scores_of_float32_weights_are_those_of_float64_to_six_digits():

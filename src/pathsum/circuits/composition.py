@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from pathsum.circuits.gram import BUFFER, CHUNK, Gram, Thin, gram_products, product_spectrum, row_gram, thin
+from pathsum.circuits.gram import BUFFER, Gram, Thin, gram_products, product_spectrum, product_square, row_gram, thin
 from pathsum.circuits.stream import KINDS, Delta, Kind, Loaded, Part, Site, Which, parts
 from pathsum.circuits.tables import layer_OV, layer_QK
 from pathsum.errors import ExpansionTooLarge, NotApplicable
@@ -35,6 +35,8 @@ HELD = 0.75
 """The share of them that Gram matrices' factors may take."""
 NOISE = 2.0
 """A Gram form's square is off by at most this × machine epsilon × ‖RᵀR‖‖WWᵀ‖ (measured: docs/scale.md)."""
+FLAT = {torch.float32: 1e-6, torch.float64: 1e-12}
+"""A matrix with d tr A² − (tr A)² this small beside (tr A)² is a multiple of the identity, but for rounding."""
 SHARP = 1e-3
 """Scores whose error could exceed this share of the baseline are measured one by one."""
 
@@ -135,7 +137,7 @@ def gram_pairs(
     squares = measured_again(squares, blurred & _within(readers, limits, len(b1)), readers, writers)
     size = (a1 * b1).sqrt()
     mean, variance = null_moments(a1, a2, b1, b2, d)
-    known = variance > 1e-12 * mean.square()
+    known = _uneven(readers, d)[:, None] & _uneven(writers, d)
     z = torch.where(known, (squares - mean) / variance.clamp_min(0).sqrt(), torch.nan)
     r, w = _spectra(readers), _spectra(writers)
     k = min(r.shape[-1], w.shape[-1])
@@ -154,7 +156,7 @@ def measured_again(
     places = product(*(zip(_places(side), side, strict=True) for side in (readers, writers)))
     for (rows, reader), (columns, writer) in places:
         for i, j in where[rows, columns].nonzero().tolist():
-            square = _product_square(*reader.factors(i), *writer.factors(j))
+            square = product_square(*reader.factors(i), *writer.factors(j))
             found[rows.start + i, columns.start + j] = square
     return found
 
@@ -266,20 +268,6 @@ def _factors(matrices: LowRank, dtype: torch.dtype) -> Thin:
     return thin(matrices.right, core, product_spectrum(core, row_gram(matrices.right)), dtype)
 
 
-def _product_square(X: Tensor, C: Tensor | None, Y: Tensor, D: Tensor | None) -> Tensor:
-    """`tr(C M D Mᵀ)`, M = X Yᵀ; None stands for the identity, of a matrix with many rows."""
-    if C is not None and D is not None:
-        M = X @ Y.mT
-        return (C @ M * (M @ D)).sum()
-    if C is not None:
-        X, D, Y = Y, C, X
-    total = torch.zeros((), dtype=torch.float64)
-    for rows in X.split(CHUNK):
-        M = rows @ Y.mT
-        total += (M * (M if D is None else M @ D)).sum()
-    return total
-
-
 def _within(readers: Sequence[Gram], limits: Sequence[int], n: int) -> Bool[Tensor, "reader {n}"]:
     """Which pairs were asked for."""
     each = torch.repeat_interleave(torch.tensor(limits), torch.tensor([len(reader) for reader in readers]))
@@ -289,6 +277,12 @@ def _within(readers: Sequence[Gram], limits: Sequence[int], n: int) -> Bool[Tens
 def _traces(grams: Sequence[Gram]) -> tuple[Tensor, Tensor]:
     first, second = zip(*(gram.traces for gram in grams), strict=True)
     return torch.cat(first), torch.cat(second)
+
+
+def _uneven(grams: Sequence[Gram], d: int) -> Bool[Tensor, " matrix"]:
+    """Which matrices a rotation changes: Var tr(A Q B Qᵀ) is a multiple of (d a2 − a1²)(d b2 − b1²)."""
+    first, second = _traces(grams)
+    return d * second > (1 + FLAT[grams[0].dtype]) * first.square()
 
 
 def _spectra(grams: Sequence[Gram]) -> Float[Tensor, "matrix k"]:

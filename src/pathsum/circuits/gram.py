@@ -150,6 +150,20 @@ def product_spectrum(core: Float[Tensor, "head r r"], near: Float[Tensor, "kv r 
     return torch.linalg.eigvalsh(root.mT @ near @ root).flip(-1).clamp_min(0)
 
 
+def product_square(X: Tensor, C: Tensor | None, Y: Tensor, D: Tensor | None) -> Tensor:
+    """`tr(C M D Mᵀ)`, M = X Yᵀ; None stands for the identity, of a matrix with many rows."""
+    if C is not None and D is not None:
+        M = X @ Y.mT
+        return (C @ M * (M @ D)).sum()
+    if C is not None:
+        X, D, Y = Y, C, X
+    total = torch.zeros((), dtype=torch.float64)
+    for rows in X.split(CHUNK):
+        M = rows @ Y.mT
+        total += (M * (M if D is None else M @ D)).sum()
+    return total
+
+
 def gram_products(
     readers: Sequence[Gram], limits: Sequence[int], writers: Sequence[Gram], d: int, buffer: int = BUFFER
 ) -> Float[Tensor, "reader writer"]:

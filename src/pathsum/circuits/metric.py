@@ -12,10 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pathsum.circuits.spectra import embedding_gram
+from pathsum.circuits.gram import CHUNK
 from pathsum.errors import NotApplicable
 from pathsum.weights.blocks import Block, Experts, Mlp
 from pathsum.weights.weights import Ends, Weights
+
+SINGULAR = 1e-12
+"""An eigenvalue of G this small beside the largest is rounding."""
 
 
 def in_token_metric(weights: Weights) -> Weights:
@@ -41,9 +44,8 @@ def in_token_metric(weights: Weights) -> Weights:
 
 def metric_roots(weights: Weights) -> tuple[Float[Tensor, "d d"], Float[Tensor, "d d"]]:
     """`G^{1/2}` and `G^{-1/2}`, float64. Raises `NotApplicable` where G is singular."""
-    values, vectors = torch.linalg.eigh(embedding_gram(weights))
-    bound = len(values) * torch.finfo(torch.float64).eps * values[-1]
-    if (rank := int((values > bound).sum())) < len(values):
+    values, vectors = torch.linalg.eigh(embedding_gram(weights.to(torch.float64)))
+    if (rank := int((values > SINGULAR * values[-1]).sum())) < len(values):
         raise NotApplicable(
             f"the token metric needs embeddings that span the residual stream: W_E has rank {rank} of d_model "
             f"{len(values)}; leave metric= out"
