@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pathsum.circuits.gram import CHUNK
 from pathsum.errors import NotApplicable
 from pathsum.weights.blocks import Block, Experts, Mlp
 from pathsum.weights.weights import Ends, Weights
