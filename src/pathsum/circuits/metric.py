@@ -43,7 +43,8 @@ def in_token_metric(weights: Weights) -> Weights:
 
 def metric_roots(weights: Weights) -> tuple[Float[Tensor, "d d"], Float[Tensor, "d d"]]:
     """`G^{1/2}` and `G^{-1/2}`, float64. Raises `NotApplicable` where G is singular."""
-    values, vectors = torch.linalg.eigh(embedding_gram(weights.to(torch.float64)))
+    W_E = weights.W_E.double()
+    values, vectors = torch.linalg.eigh(W_E @ W_E.mT)
     if (rank := int((values > SINGULAR * values[-1]).sum())) < len(values):
         raise NotApplicable(
             f"the token metric needs embeddings that span the residual stream: W_E has rank {rank} of d_model "
