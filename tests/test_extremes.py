@@ -76,6 +76,35 @@ def test_zero_rows_and_columns_have_entries_zero_that_come_before_negative_ones(
     assert listed(largest_entries(left, right, 3)) == expected[:3]
 
 
+@pytest.mark.parametrize("size", [2.0**-100, 2.0**-66, 1.0, 2.0**50])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_entries_of_any_size_are_told_from_zeros(size, dtype):
+    """Rows of 2⁻²⁰, 2⁻⁴⁰, … of the longest, down to what the dtype can hold, all columns, one row of zeros."""
+    left = torch.tensor([1.0, 2.0**-20, 0.0, 2.0**-40, 2.0**-80, 2.0**-100], dtype=dtype)[:, None] * torch.ones(
+        1, 2, dtype=dtype
+    )
+    right = torch.tensor([[1.0, -1.0], [1.0, -0.5]], dtype=dtype) * torch.tensor(size, dtype=dtype)
+    found = largest_entries(left, right, 12)
+    rounded = [
+        (torch.tensor(value, dtype=torch.float64).to(dtype).item(), *place)
+        for value, *place in brute_force(left, right, 12)
+    ]
+    assert listed(found) == sorted(rounded, key=lambda one: (-one[0], one[1], one[2]))
+
+
+@given(SEEDS, st.integers(1, 40))
+def test_factors_too_ill_conditioned_for_their_dtype_are_balanced_in_float64(seed, k):
+    """A long direction that the other side nearly cancels: float32 would be off by more than the entries."""
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.randn(60, 3, generator=generator) + 3e4 * torch.randn(60, 1, generator=generator)
+    right = torch.randn(3, 50, generator=generator)
+    right = right - right.mean(0)
+    dense = (left.double() @ right.double()).float()
+    found = largest_entries(left, right, k)
+    assert torch.equal(found.values, dense.flatten().sort(descending=True).values[:k])
+    assert torch.equal(found.values, dense[found.rows, found.columns])
+
+
 def test_entries_beyond_the_range_of_their_dtype_are_refused():
     left, right = torch.full((2, 1), 1e30), torch.full((1, 2), 1e30)
     with pytest.raises(ValueError, match=r"overflow torch\.float32"):

@@ -29,8 +29,10 @@ LEAST = 1e-12
 """Smaller eigenvalues of a Gram matrix, over its largest, count as this: any T is right that can be inverted."""
 ROUNDING = 1e-5
 """A bound is raised by so much, relatively; by 2 ε a dimension where that is more."""
-TINY = 1e-36
-"""Absolute rounding of a product of balanced factors, over the longest row's and column's."""
+TINY = 1e-17
+"""Shorter balanced vectors count as this long, over some length near the longest: their squares would vanish."""
+MOST_ERROR = 1e-3
+"""Balanced vectors are made in float64 where those of the factors' dtype might be wrong by more, over the longest."""
 
 
 class Entries(NamedTuple):
@@ -58,22 +60,22 @@ def search(
     """`largest_entries`, and how many entries were visited to find them."""
     if not (_finite(left) and _finite(right)):
         raise ValueError("the factors hold values that are not finite; entries of their product have no order")
-    n = right.shape[1]
-    k = min(k, len(left) * n)
-    A, B = balanced(left, right)
-    heights, widths = A.norm(dim=1), B.norm(dim=1)
-    best = _zeros(left, heights == 0, widths == 0, k)
-    scale = (heights.amax() * widths.amax()).item() if k else 0.0
-    if not scale:
+    k = min(k, len(left) * right.shape[1])
+    A, B, size, tiny = _sides(left, right)
+    heights, widths = A.norm(dim=1).clamp_min(TINY), B.norm(dim=1).clamp_min(TINY)
+    zeros = _empty(left, heights), _empty(right.mT, widths)
+    best = _zeros(left, *zeros, k)
+    if not k or zeros[0].all() or zeros[1].all():
         return best, 0
-    rows, heights, A = _sorted(heights, A, left.dtype)
-    columns, widths, B = _sorted(widths, B, left.dtype)
-    error = max(ROUNDING, 2 * (left.shape[1] + 16) * torch.finfo(left.dtype).eps)
+    scale = size * heights.amax().item() * widths.amax().item()
+    rows, heights, A = _sorted(heights, A, zeros[0])
+    columns, widths, B = _sorted(widths, B, zeros[1])
+    error = max(ROUNDING, 2 * (left.shape[1] + 16) * torch.finfo(A.dtype).eps)
     side = max(1024, 2 * int(k**0.5) + 2)
-    floor = _floor(A[:side] @ B[:side].mT, k) - error - TINY
+    floor = _floor(A[:side] @ B[:side].mT, k) - error - tiny
     floor, visited, start = max(floor, 0.0) if len(best.values) == k else floor, 0, 0
     while start < len(rows):
-        lowest = (floor - TINY) / (1 + error)
+        lowest = (floor - tiny) / (1 + error)
         reach = int((widths >= lowest / heights[start]).sum())
         if not reach:
             break
@@ -82,7 +84,7 @@ def search(
         for first in range(0, reach, step):
             last = min(first + step, reach)
             visited += (stop - start) * (last - first)
-            slack = error * (heights[start] * widths[first]).item() + TINY
+            slack = error * (heights[start] * widths[first]).item() + tiny
             i, j = _above(A[start:stop] @ B[first:last].mT, floor - slack)
             if len(i):
                 best = _with(best, left, right, rows[start + i], columns[first + j], k)
@@ -91,34 +93,73 @@ def search(
     return best, visited
 
 
-def balanced(
-    left: Float[Tensor, "m r"], right: Float[Tensor, "r n"]
-) -> tuple[Float[Tensor, "m r"], Float[Tensor, "n r"]]:
-    """`A = left T` and `Bᵀ = T⁻¹ right`, float64, whose Gram matrices are both diag(the product's singular values).
-
-    T = G_L^(−1/2) U S^(1/2) where G_L^(1/2) G_R^(1/2) = U S Vᵀ. So `|(left @ right)[i, j]| ≤ ‖A[i]‖ ‖B[j]‖`.
-    """
-    if not left.shape[1] or not left.shape[0] or not right.shape[1]:
-        return left.double(), right.mT.double()
-    sizes = [part.abs().amax().double().clamp_min(1e-300) for part in (left, right)]
-    left, right = left.double() / sizes[0], right.mT.double() / sizes[1]
-    root, inverse = _roots(left.mT @ left)
-    other, _ = _roots(right.mT @ right)
-    U, S, _ = torch.linalg.svd(root @ other)
-    scale = sizes[0].sqrt() * sizes[1].sqrt()
-    return left @ (inverse @ U * S.sqrt() * scale), right @ (root @ U / S.sqrt() * scale)
-
-
 def balanced_lengths(left: Float[Tensor, "m r"], right: Float[Tensor, "r n"]) -> tuple[Tensor, Tensor]:
-    """Lengths `a [m]`, `b [n]` of the rows of `balanced`, float64, with `|(left @ right)[i, j]| ≤ a[i] b[j]`."""
-    A, B = balanced(left, right)
-    return A.norm(dim=1), B.norm(dim=1)
+    """Lengths `a [m]`, `b [n]`, float64, with `|(left @ right)[i, j]| ≤ a[i] b[j]`: of `left T` and `T⁻¹ right`."""
+    left, right = left.double(), right.double()
+    T, back = balancing(left, right)
+    return (left @ T).norm(dim=1), (back @ right).norm(dim=0)
 
 
-def _roots(gram: Tensor) -> tuple[Tensor, Tensor]:
+def balancing(left: Float[Tensor, "m r"], right: Float[Tensor, "r n"]) -> tuple[Tensor, Tensor]:
+    """T and T⁻¹, float64, that give `left T` and `T⁻¹ right` the same Gram matrix: the diagonal singular values.
+
+    T = G_L^(−1/2) U S^(1/2) where G_L^(1/2) G_R^(1/2) = U S Vᵀ. Gram matrices are made in the factors' dtype, their
+    coordinates brought to one size: how tight T is depends on it, not that it is right.
+    """
+    r = left.shape[1]
+    if not r or not len(left) or not right.shape[1]:
+        return torch.eye(r, dtype=torch.float64), torch.eye(r, dtype=torch.float64)
+    sizes = [part.abs().amax().clamp_min(torch.finfo(part.dtype).tiny) for part in (left, right)]
+    left, right = left / sizes[0], right / sizes[1]
+    G_L, G_R = (left.mT @ left).double(), (right @ right.mT).double()
+    diagonals = [gram.diagonal().clamp_min(1e-30 * gram.diagonal().amax()) for gram in (G_L, G_R)]
+    even = (diagonals[1] / diagonals[0]) ** 0.25
+    least = max(LEAST, r * torch.finfo(left.dtype).eps)
+    root, inverse = _roots(G_L * even[:, None] * even, least)
+    other, _ = _roots(G_R / even[:, None] / even, least)
+    U, S, _ = torch.linalg.svd(root @ other)
+    scale = (sizes[1].double() / sizes[0].double()).sqrt()
+    return even[:, None] * (inverse @ U * S.sqrt()) * scale, (U / S.sqrt()).mT @ root / even / scale
+
+
+def _sides(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, float, float]:
+    """Balanced rows and columns; what their products are to be multiplied with, and how far those may be off.
+
+    Rows and columns are of lengths near 1 at most; the error is absolute, over the longest row's and column's length.
+    A rounded inner product of r terms is off by r ε/2 of the sum of their moduli, and T is rounded too.
+    """
+    T, back = balancing(left, right)
+    sizes = [part.abs().amax().double().item() if part.numel() else 0.0 for part in (left, right)]
+    size = (sizes[0] or 1.0) * (sizes[1] or 1.0)
+    T, back = T / size**0.5, back.mT / size**0.5
+    for dtype in (left.dtype, torch.float64):
+        A, B = left.to(dtype) @ T.to(dtype), right.mT.to(dtype) @ back.to(dtype)
+        error = _error(left, T, A) + _error(right.mT, back, B)
+        if error <= MOST_ERROR:
+            break
+    return A, B, size, error + TINY
+
+
+def _error(vectors: Tensor, turn: Tensor, turned: Tensor) -> float:
+    """The largest error of `turned`, over the longest of it; ∞ where that is unknown."""
+    if not turned.numel():
+        return 0.0
+    moduli = vectors.abs().to(turned.dtype) @ turn.norm(dim=1).to(turned.dtype)
+    off = (moduli.amax() / turned.norm(dim=1).amax()).double().nan_to_num(torch.inf, torch.inf).item()
+    return off * (len(turn) + 2) * torch.finfo(turned.dtype).eps
+
+
+def _empty(vectors: Float[Tensor, "n r"], lengths: Float[Tensor, " n"]) -> Tensor:
+    """Which are zero: only those of no length are looked at."""
+    empty = lengths <= TINY
+    empty[empty.clone()] = (vectors[empty] == 0).all(1)
+    return empty
+
+
+def _roots(gram: Tensor, least: float) -> tuple[Tensor, Tensor]:
     """The square root of a Gram matrix and its inverse, null directions lifted."""
     values, vectors = torch.linalg.eigh(gram)
-    roots = values.clamp_min(values[-1].clamp_min(1e-300) * LEAST).sqrt()
+    roots = values.clamp_min(values[-1].clamp_min(1e-300) * least).sqrt()
     return vectors * roots @ vectors.mT, vectors / roots @ vectors.mT
 
 
@@ -127,12 +168,12 @@ def _finite(x: Tensor) -> bool:
     return bool(x.sum().isfinite() or x.isfinite().all())
 
 
-def _sorted(lengths: Tensor, vectors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Places, lengths and vectors, longest first, without zeros; the longest has length 1."""
-    lengths, places = lengths.sort(descending=True, stable=True)
-    some = int((lengths > 0).sum())
-    scale = lengths[0]
-    return places[:some], lengths[:some] / scale, vectors.to(dtype)[places[:some]].div_(scale)
+def _sorted(lengths: Tensor, vectors: Tensor, empty: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Places, lengths and vectors of those that are not zero, longest first; the longest has length 1."""
+    some = len(lengths) - int(empty.sum())
+    lengths, places = lengths.masked_fill(empty, -1).sort(descending=True, stable=True)
+    longest, places = lengths[0], places[:some]
+    return places, lengths[:some] / longest, vectors[places].div_(longest)
 
 
 def _floor(values: Float[Tensor, "m n"], k: int) -> float:
