@@ -8,6 +8,7 @@ from pathsum.study.catalogue import BY_NAME, READINGS
 from pathsum.study.reading import Reading
 from pathsum.study.result import Result, manifest, read_one, table
 from pathsum.study.subject import Subject
+from pathsum.training.machine import give_back_freed_memory
 from pathsum.weights.positions import Rotary
 
 Progress = Callable[[int, int, str], None]
@@ -35,6 +36,7 @@ def run_readings(
         if progress is not None:
             progress(done, len(chosen), reading.title)
         found[reading.name] = _read(reading, subject)
+        give_back_freed_memory()
     if progress is not None:
         progress(len(chosen), len(chosen), "")
     return {reading.name: found[reading.name] for reading in chosen}

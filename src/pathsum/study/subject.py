@@ -15,6 +15,7 @@ from pathsum.behaviour.attention import default_block, repeated_tokens
 from pathsum.errors import TextError
 from pathsum.runs.graded import FrozenRun, frozen_run
 from pathsum.runs.run import Run, run_weights
+from pathsum.training.machine import give_back_freed_memory
 from pathsum.weights.model import Model
 from pathsum.weights.tokens import starts_with_bos, token_ids
 from pathsum.weights.weights import Weights, required_shapes
@@ -114,7 +115,7 @@ class Subject:
     @cached_property
     def repeats(self) -> Run:
         """Random tokens repeated three times, run and recorded."""
-        return run_weights(self.model, self.raw, self.repeated_tokens, scores=False)
+        return self._recorded(self.repeated_tokens)
 
     @property
     def removal_count(self) -> int:
@@ -128,7 +129,7 @@ class Subject:
         """The first of these, run and recorded."""
         if self.removal_count == self.batch:
             return self.repeats
-        return run_weights(self.model, self.raw, self.repeated_tokens[: self.removal_count], scores=False)
+        return self._recorded(self.repeated_tokens[: self.removal_count])
 
     @cached_property
     def repeated_tokens(self) -> Int[Tensor, "batch pos"]:
@@ -186,7 +187,13 @@ class Subject:
     @cached_property
     def text_run(self) -> Run:
         """The text's contexts, run and recorded."""
-        return run_weights(self.model, self.raw, self.windows, scores=False)
+        return self._recorded(self.windows)
+
+    def _recorded(self, tokens: Int[Tensor, "sequence pos"]) -> Run:
+        """Without scores: they are half of what a run keeps, and no reading of these asks for them."""
+        done = run_weights(self.model, self.raw, tokens, scores=False)
+        give_back_freed_memory()
+        return done
 
     @cached_property
     def frozen_text(self) -> FrozenRun:

@@ -1,4 +1,4 @@
-"""What makes training fast on a processor, set by the process itself instead of by environment variables before it."""
+"""What a process tells its malloc and its threads, instead of environment variables set before it."""
 
 import ctypes
 import os
@@ -25,6 +25,14 @@ def keep_freed_memory() -> bool:
     return all(
         mallopt(option, value) == 1 for option, value in ((MMAP_MAX, 0), (TRIM_THRESHOLD, LARGEST), (TOP_PAD, GROW_BY))
     )
+
+
+def give_back_freed_memory() -> bool:
+    """Gives what is free between malloc's blocks back to the system; returns whether this system has such a malloc.
+
+    A recorded run keeps a block of every layer between blocks that it let go of (measured: 0.6 GB beside 0.6 kept).
+    """
+    return platform.libc_ver()[0] == "glibc" and ctypes.CDLL(None).malloc_trim(0) == 1
 
 
 def let_waiting_threads_sleep() -> bool:
