@@ -69,6 +69,16 @@ def test_a_tie_wider_than_a_tile_is_cut_at_its_first_places():
     assert visited == 1500 * 1500
 
 
+@pytest.mark.parametrize("side", [0, 1, "both"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_side_of_zeros_is_a_table_of_zeros_in_order(side, dtype):
+    left, right = (part.to(dtype) for part in factors(1))
+    for one, part in enumerate((left, right)):
+        if side in (one, "both"):
+            part.zero_()
+    assert listed(largest_entries(left, right, 75)) == [(0.0, place // 70, place % 70) for place in range(75)]
+
+
 def test_zero_rows_and_columns_have_entries_zero_that_come_before_negative_ones():
     left, right = torch.tensor([[-1.0], [0.0], [2.0]]), torch.tensor([[1.0, 0.0]])
     expected = [(2.0, 2, 0), (0.0, 0, 1), (0.0, 1, 0), (0.0, 1, 1), (0.0, 2, 1), (-1.0, 0, 0)]

@@ -104,10 +104,11 @@ def balancing(left: Float[Tensor, "m r"], right: Float[Tensor, "r n"]) -> tuple[
     """T and T⁻¹, float64, that give `left T` and `T⁻¹ right` the same Gram matrix: the diagonal singular values.
 
     T = G_L^(−1/2) U S^(1/2) where G_L^(1/2) G_R^(1/2) = U S Vᵀ. Gram matrices are made in the factors' dtype, their
-    coordinates brought to one size: how tight T is depends on it, not that it is right.
+    coordinates brought to one size: how tight T is depends on it, not that it is right. Factors of zeros are left as
+    they are.
     """
     r = left.shape[1]
-    if not r or not len(left) or not right.shape[1]:
+    if not left.any() or not right.any():
         return torch.eye(r, dtype=torch.float64), torch.eye(r, dtype=torch.float64)
     sizes = [part.abs().amax().clamp_min(torch.finfo(part.dtype).tiny) for part in (left, right)]
     left, right = left / sizes[0], right / sizes[1]
