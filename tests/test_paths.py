@@ -9,6 +9,7 @@ from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.logits import expand, relative_error
 from pathsum.paths.paths import Path, chains, path_counts
 from pathsum.paths.scores import head_scores
+from pathsum.runs import graded
 from pathsum.runs.graded import frozen_run, graded_streams
 from pathsum.runs.run import Run, run_weights
 from pathsum.weights.model import Model
@@ -44,7 +45,9 @@ def test_every_term_is_the_oracles_product_of_dense_matrices(case):
 
 
 @EVERY_CASE
-def test_the_graded_pass_equals_the_n_plus_one_passes(case):
+@pytest.mark.parametrize("at_once", [1, graded.ORDERS])
+def test_the_graded_pass_equals_the_n_plus_one_passes(case, at_once, monkeypatch):
+    monkeypatch.setattr(graded, "ORDERS", at_once)
     run = recorded(case)
     agree(expand(run).by_order().logits, oracle.logits_by_order(case.spec, case.arrays, case.recorded))
     for layer, stream in enumerate(graded_streams(frozen_run(run))):

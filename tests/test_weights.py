@@ -248,6 +248,16 @@ def test_a_saved_model_is_opened_as_it_was(case, tmp_path):
     assert all(torch.equal(found[name], tensor) for name, tensor in case.tensors.items())
 
 
+def test_a_tied_unembedding_is_in_memory_once_and_any_other_stays_its_own():
+    case = BY_NAME["llama"]
+    W_E = case.tensors["W_E"].mT.contiguous().mT
+    tied = Weights.from_tensors(case.spec, case.tensors | {"W_E": W_E, "W_U": W_E.mT.clone()}).load()
+    assert tied.W_U.data_ptr() == tied.W_E.data_ptr()
+    assert torch.equal(tied.W_U, W_E.mT)
+    own = Weights.from_tensors(case.spec, case.tensors).load()
+    assert torch.equal(own.W_U, case.tensors["W_U"]) and own.W_U.data_ptr() != own.W_E.data_ptr()
+
+
 def test_layers_are_read_only_when_asked_for():
     case = BY_NAME["llama"]
     partial = {name: tensor for name, tensor in case.tensors.items() if not name.startswith("L0.")}

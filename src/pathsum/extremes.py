@@ -108,9 +108,10 @@ def balancing(left: Float[Tensor, "m r"], right: Float[Tensor, "r n"]) -> tuple[
     they are.
     """
     r = left.shape[1]
-    if not left.any() or not right.any():
+    sizes = [_size(part) for part in (left, right)]
+    if not all(sizes):
         return torch.eye(r, dtype=torch.float64), torch.eye(r, dtype=torch.float64)
-    sizes = [part.abs().amax().clamp_min(torch.finfo(part.dtype).tiny) for part in (left, right)]
+    sizes = [max(size, torch.finfo(left.dtype).tiny) for size in sizes]
     left, right = left / sizes[0], right / sizes[1]
     G_L, G_R = (left.mT @ left).double(), (right @ right.mT).double()
     diagonals = [gram.diagonal().clamp_min(1e-30 * gram.diagonal().amax()) for gram in (G_L, G_R)]
@@ -119,7 +120,7 @@ def balancing(left: Float[Tensor, "m r"], right: Float[Tensor, "r n"]) -> tuple[
     root, inverse = _roots(G_L * even[:, None] * even, least)
     other, _ = _roots(G_R / even[:, None] / even, least)
     U, S, _ = torch.linalg.svd(root @ other)
-    scale = (sizes[1].double() / sizes[0].double()).sqrt()
+    scale = (sizes[1] / sizes[0]) ** 0.5
     return even[:, None] * (inverse @ U * S.sqrt()) * scale, (U / S.sqrt()).mT @ root / even / scale
 
 
@@ -130,8 +131,7 @@ def _sides(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, float, float]:
     A rounded inner product of r terms is off by r ε/2 of the sum of their moduli, and T is rounded too.
     """
     T, back = balancing(left, right)
-    sizes = [part.abs().amax().double().item() if part.numel() else 0.0 for part in (left, right)]
-    size = (sizes[0] or 1.0) * (sizes[1] or 1.0)
+    size = (_size(left) or 1.0) * (_size(right) or 1.0)
     T, back = T / size**0.5, back.mT / size**0.5
     for dtype in (left.dtype, torch.float64):
         A, B = left.to(dtype) @ T.to(dtype), right.mT.to(dtype) @ back.to(dtype)
@@ -148,6 +148,11 @@ def _error(vectors: Tensor, turn: Tensor, turned: Tensor) -> float:
     moduli = vectors.abs().to(turned.dtype) @ turn.norm(dim=1).to(turned.dtype)
     off = (moduli.amax() / turned.norm(dim=1).amax()).double().nan_to_num(torch.inf, torch.inf).item()
     return off * (len(turn) + 2) * torch.finfo(turned.dtype).eps
+
+
+def _size(part: Tensor) -> float:
+    """The largest modulus; 0 where there is none."""
+    return max(-part.amin().item(), part.amax().item()) if part.numel() else 0.0
 
 
 def _empty(vectors: Float[Tensor, "n r"], lengths: Float[Tensor, " n"]) -> Tensor:

@@ -1,14 +1,21 @@
 """Every reading is run once, in order, and what does not apply says why."""
 
+from math import prod
+
 import pytest
+import torch
 
 import cases
+import pathsum
 from pathsum import toys
+from pathsum.behaviour.losses import run_losses
 from pathsum.errors import StudyError, TextError
 from pathsum.report.results import run_readings
 from pathsum.study.catalogue import BY_NAME
+from pathsum.study.result import read_one
 from pathsum.study.subject import Subject
 from pathsum.weights.model import Model
+from pathsum.weights.weights import required_shapes
 
 
 def test_all_readings_of_the_catalogue_are_there_in_its_order(results):
@@ -54,3 +61,22 @@ def test_a_block_that_was_asked_for_and_does_not_fit_is_an_error():
 def test_a_text_of_one_token_is_an_error():
     with pytest.raises(TextError, match="at least 2"):
         run_readings(Subject(toys.induction_model(6, 24), [1]), only=["in_context"])
+
+
+def test_heads_are_removed_from_as_much_as_the_budget_allows(monkeypatch):
+    """Two copies are the beginning of three: losses on them are those of the whole, where they predict."""
+    subject = Subject(pathsum.open("two-layer-small"), block=8, batch=3)
+    assert subject.removal_size == (3, 3) and subject.removal_run is subject.repeats
+    once = len(subject.head_names) * sum(map(prod, required_shapes(subject.model.spec).values())) * 24
+    for budget, size in ((2.5 * once, (2, 3)), (1.01 * once, (1, 3)), (0.9 * once, (1, 2)), (0, (1, 2))):
+        monkeypatch.setattr("pathsum.study.subject.REMOVALS", int(budget))
+        small = Subject(subject.model, block=8, batch=3)
+        assert small.removal_size == size
+        tokens = small.removal_run.tokens
+        assert torch.equal(tokens, subject.repeated_tokens[: size[0], : tokens.shape[1]])
+        assert tokens.shape[1] == subject.repeated_tokens.shape[1] - 8 * (3 - size[1])
+        agree = run_losses(small.removal_run) - run_losses(subject.repeats)[: size[0], : tokens.shape[1] - 1]
+        assert agree.abs().max() < 1e-5
+    result = read_one("induction", small)
+    assert result.manifest["random_tokens"]["heads_removed_from"] == {"sequences": 1, "copies": 2}
+    assert result.frame["causal_effect"].is_finite().all()

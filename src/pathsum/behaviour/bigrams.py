@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pathsum.weights.weights import Weights
 
-AT_ONCE = 1 << 23
+AT_ONCE = 1 << 22
 """Logits in memory at once."""
 
 

@@ -50,9 +50,10 @@ def removal_losses(run: Run, rows: Tensor, frozen: bool) -> dict[str, float]:
         # What comes before the layer is as it was.
         begin, kept = (layer, residuals[layer]), run.frozen if frozen else None
         done = forward(weights, run.tokens, frozen=kept, without=alone, begin=begin)
-        for index, residual, scale in zip(heads.tolist(), done.residual, done.final_scale, strict=True):
-            losses = losses_at(weights, residual[..., :-1, :][rows], scale[..., :-1][rows], targets)
-            found[f"L{layer}H{index}"] = losses.mean().item()
+        residual, scale = done.residual[..., :-1, :][:, rows], done.final_scale[..., :-1][:, rows]
+        losses = losses_at(weights, residual.flatten(0, 1), scale.flatten(), targets.repeat(len(alone)))
+        means = losses.unflatten(0, (len(alone), -1)).mean(1)
+        found |= {f"L{layer}H{index}": mean for index, mean in zip(heads.tolist(), means.tolist(), strict=True)}
     return found
 
 

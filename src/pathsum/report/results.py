@@ -47,8 +47,10 @@ def _runs(reading: Reading) -> bool:
 
 
 def _phase(reading: Reading) -> int:
-    """0: of weights alone; 1: of weights, then of runs; 2: of runs."""
-    return (1 if "weights" in reading.needs else 2) if _runs(reading) else 0
+    """0: of weights alone; 1: of runs of its own, let go of at once; 2: of weights, then of runs; 3: of runs."""
+    if not _runs(reading):
+        return 0
+    return 1 if reading.name == "reconstruction" else 2 if "weights" in reading.needs else 3
 
 
 def _chosen(only: Collection[str] | None) -> list[Reading]:

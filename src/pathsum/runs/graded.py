@@ -22,6 +22,9 @@ from pathsum.runs.run import Run
 from pathsum.weights.blocks import Block, map_tensors
 from pathsum.weights.weights import Ends, Weights
 
+ORDERS = 8
+"""Of the graded stream that pass a layer's heads at once."""
+
 
 @dataclass(frozen=True, repr=False)
 class FrozenRun:
@@ -65,13 +68,18 @@ def frozen_run(run: Run, folded: Weights | None = None) -> FrozenRun:
 def graded_streams(frozen: FrozenRun) -> Iterator[Float[Tensor, "order *batch pos d_model"]]:
     """The graded residual stream before layer 0, 1, …, and last after the final layer.
 
-    Before layer l it has l + 1 orders: no path has met more heads than it has passed layers.
+    Before layer l it has l + 1 orders: no path has met more heads than it has passed layers. All are views of one
+    tensor, which the next step overwrites.
     """
-    g = embed(frozen.weights, frozen.ends, frozen.run.tokens).unsqueeze(0)
-    for block, seen in frozen.layers:
-        yield g
-        empty = torch.zeros_like(g[:1])
-        g = torch.cat([g, empty]) + torch.cat([empty, heads_output(block, seen, g)])
+    x = embed(frozen.weights, frozen.ends, frozen.run.tokens)
+    g = x.new_zeros(len(frozen.blocks) + 1, *x.shape)
+    g[0] = x
+    for layer, (block, seen) in enumerate(frozen.layers, start=1):
+        yield g[:layer]
+        # From the highest order down: what a layer reads has not changed yet.
+        for orders in torch.arange(layer).split(ORDERS)[::-1]:
+            begin, end = int(orders[0]), int(orders[-1]) + 1
+            g[begin + 1 : end + 1] += heads_output(block, seen, g[begin:end])
         for source in _constants(block, seen):
             g[0] += source
     yield g

@@ -29,8 +29,8 @@ def reconstruction(subject: Subject) -> Rows:
     """Relative error of the expansion: sum of all terms against logits, and of score terms against scores."""
     rows = []
     for dtype in (torch.float32, torch.float64):
-        # Each layer is read when it runs: the model is never in memory in float64.
-        recorded = run_weights(subject.model, subject.model.weights.to(dtype), subject.sample_tokens)
+        # Each layer is converted when it runs: the model is never in memory in float64.
+        recorded = run_weights(subject.model, subject.raw.to(dtype), subject.sample_tokens)
         _ = recorded.uncapped_logits  # made now, before the folded weights are in memory beside the raw ones
         expansion = expand(recorded)
         errors = {"logits": expansion.check()}

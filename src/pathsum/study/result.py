@@ -104,7 +104,8 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
     if "random tokens" in needs:
         found["random_tokens"] = {"block": subject.block_length, "copies": 3, "batch": subject.batch}
         if reading is not None and reading.name == "induction":
-            found["random_tokens"] |= {"heads_removed_from": subject.removal_count}
+            sequences, copies = subject.removal_size
+            found["random_tokens"] |= {"heads_removed_from": {"sequences": sequences, "copies": copies}}
     found["seed"] = subject.seed
     found["versions"] = {name: importlib.metadata.version(name) for name in ("pathsum", "torch", "polars")}
     found["python"] = platform.python_version()

@@ -25,9 +25,9 @@ MOST_CONTEXT = 512
 MOST_SEQUENCES = 16
 RECORDED = 150_000_000
 """Entries of attention patterns, over layers, heads and contexts, that the text's run may keep: 600 MB in float32."""
-REMOVALS = 10_000_000_000_000
+REMOVALS = 5_000_000_000_000
 """Heads × parameters × tokens that may be run to remove every head once: some 10¹³ operations, under a minute."""
-SCORED = 6_000_000_000
+SCORED = 4_000_000_000
 """Heads × positions × d_vocab, the logits made to say what each head's terms are worth: half a minute or so."""
 SAMPLE = Path(__file__).with_name("sample.txt")
 MODULES = ("argparse", "ast", "calendar", "configparser", "csv", "dataclasses", "doctest", "fractions", "gzip",
@@ -118,18 +118,23 @@ class Subject:
         return self._recorded(self.repeated_tokens)
 
     @property
-    def removal_count(self) -> int:
-        """How many of these heads are removed from: all, or as many as `REMOVALS` allows, at least one."""
+    def removal_size(self) -> tuple[int, int]:
+        """(sequences, copies) that heads are removed from: all, or as many as `REMOVALS` allows, one and two at least.
+
+        Where one sequence is too much, its third copy is left out: all before it is as it was.
+        """
         parameters = sum(prod(shape) for shape in required_shapes(self.model.spec).values())
         once = max(1, len(self.head_names) * parameters * 3 * self.block_length)
-        return max(1, min(self.batch, REMOVALS // once))
+        return max(1, min(self.batch, REMOVALS // once)), 3 if once <= REMOVALS else 2
 
     @cached_property
     def removal_run(self) -> Run:
-        """The first of these, run and recorded."""
-        if self.removal_count == self.batch:
+        """These, run and recorded."""
+        sequences, copies = self.removal_size
+        if (sequences, copies) == (self.batch, 3):
             return self.repeats
-        return self._recorded(self.repeated_tokens[: self.removal_count])
+        length = self.repeated_tokens.shape[1] - (3 - copies) * self.block_length
+        return self._recorded(self.repeated_tokens[:sequences, :length])
 
     @cached_property
     def repeated_tokens(self) -> Int[Tensor, "batch pos"]:

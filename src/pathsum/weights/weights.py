@@ -128,9 +128,12 @@ class Weights:
         return self.map(lambda tensor: tensor.to(dtype))
 
     def load(self) -> "Weights":
-        """Everything read once and kept in memory."""
-        ends, blocks = self.ends, self.blocks
-        return Weights.of_parts(self.spec, ends, blocks)
+        """Everything read once and kept in memory, a tied unembedding and its embedding as one."""
+        ends = self.ends
+        tied = ends.W_E.mT
+        if tied.stride() == ends.W_U.stride() and torch.equal(tied, ends.W_U):
+            ends = replace(ends, W_U=tied)
+        return Weights.of_parts(self.spec, ends, self.blocks)
 
     def load_attention(self) -> "Weights":
         """Everything but MLPs kept in memory; a whole `block` is read when it is asked for."""
