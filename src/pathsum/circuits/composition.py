@@ -61,6 +61,10 @@ class Pairs:
         return Pairs(self.score[cut], self.baseline, self.ceiling[cut], self.z[cut])
 
 
+Task = tuple[int, int]
+"""A group of layers that reads, and one that wrote, by place."""
+
+
 class Composed(NamedTuple):
     """One site that reads, one of an earlier stage that writes, and their pairs; None where undefined."""
 
@@ -78,6 +82,8 @@ def compositions(
     readers: Which = "heads",
     dtype: torch.dtype = torch.float32,
     memory: int = MEMORY,
+    groups: int = 1,
+    task: Task | None = None,
 ) -> Iterator[Composed]:
     """Composition of everything that reads with everything that wrote before it (folded weights), in one pass.
 
@@ -85,17 +91,37 @@ def compositions(
     "rms" (0 … n_ctx − 1), for which the score is √(mean of score(Δ)²), or None, for which Q and K are undefined.
     `writers`, `readers`: heads, or all (embedding, positions, MLPs, unembedding too). `dtype` is that of the Gram
     matrices and their products; spectra of heads, moments and sums are float64 always. `memory` bounds in bytes what
-    is held beyond the weights: layers are read again where their factors do not fit.
+    is held beyond the weights: layers are read again where their factors do not fit. They are then cut into more
+    groups than `groups`; of the pairs of groups, `task` asks for one (`composition_tasks`).
 
     Raises `NotApplicable` for a delta that is no distance, `ExpansionTooLarge` where not even two layers fit.
     """
     d = weights.spec.d_model
-    groups = _groups(parts(weights, kinds, deltas, writers, readers, dtype), int(HELD * memory) // dtype.itemsize)
-    for place, later in enumerate(groups):
-        loaded = [part.load() for part in later]
-        for earlier in groups[: place + 1]:
+    every = parts(weights, kinds, deltas, writers, readers, dtype)
+    cut = _groups(every, int(HELD * memory) // dtype.itemsize, groups)
+    for place, later in enumerate(cut):
+        wanted = [before for before in range(place + 1) if task is None or task == (place, before)]
+        loaded = [part.load() for part in later] if wanted else []
+        for earlier in (cut[before] for before in wanted):
             wrote = loaded if earlier is later else [part.load() for part in earlier]
             yield from _group_pairs(later, loaded, earlier, wrote, d, min(BUFFER, memory // 8))
+
+
+def composition_tasks(
+    weights: Weights,
+    kinds: Sequence[Kind] = KINDS,
+    deltas: Sequence[Delta] = (None,),
+    *,
+    writers: Which = "heads",
+    readers: Which = "heads",
+    dtype: torch.dtype = torch.float32,
+    memory: int = MEMORY,
+    groups: int = 1,
+) -> list[Task]:
+    """The pairs of groups of `compositions` with these arguments, each a `task=` of its own."""
+    every = parts(weights, kinds, deltas, writers, readers, dtype)
+    count = len(_groups(every, int(HELD * memory) // dtype.itemsize, groups))
+    return [(later, earlier) for later in range(count) for earlier in range(later + 1)]
 
 
 def layer_composition(
@@ -209,12 +235,14 @@ def sampled_baseline(spec_d_model: int, d_head: int, samples: int = 64, seed: in
     return scores.mean().item(), (scores.std() / samples**0.5).item()
 
 
-def _groups(every: list[Part], held: int) -> list[list[Part]]:
+def _groups(every: list[Part], held: int, least: int = 1) -> list[list[Part]]:
     """Consecutive parts; readers of one group and writers of one are held at once, `held` numbers at most.
+
+    At least so many groups, where there are as many parts.
 
     Raises `ExpansionTooLarge` where single parts are too large.
     """
-    for count in range(1, len(every) + 1):
+    for count in range(min(least, len(every)) or 1, len(every) + 1):
         size = -(-len(every) // count)
         groups = [every[start : start + size] for start in range(0, len(every), size)]
         need = _largest(groups, "read_numbers") + _largest(groups, "written_numbers")

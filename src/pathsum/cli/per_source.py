@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pathsum.cli.subject import MODEL
+from pathsum.cli.subject import CLUSTER, MODEL
 
 OUT = Annotated[Path, typer.Option("--out", help="The Parquet file; written beside it and renamed.")]
 COUNT = Annotated[int, typer.Option("--count", min=1, help="Destinations and outputs of each source token.")]
@@ -14,9 +14,12 @@ DELTA = Annotated[
     float | None,
     typer.Option("--delta", help="Distance destination − source, for rotary models; without it only OV is written."),
 ]
+CLUSTER_OPTION = Annotated[str | None, typer.Option("--cluster", help=CLUSTER)]
 
 
-def per_source(model: MODEL, out: OUT, count: COUNT = 5, head: HEAD = None, delta: DELTA = None) -> None:
+def per_source(
+    model: MODEL, out: OUT, count: COUNT = 5, head: HEAD = None, delta: DELTA = None, cluster: CLUSTER_OPTION = None
+) -> None:
     """Write, for every token of the vocabulary, what attends to it most (QK) and what it then raises most (OV).
 
     Exact. One row an entry: head, circuit, source (with its id), rank, row (QK: the destination; OV: the output; with
@@ -25,5 +28,5 @@ def per_source(model: MODEL, out: OUT, count: COUNT = 5, head: HEAD = None, delt
     from pathsum.study.per_source import per_source as write
     from pathsum.weights.checkpoint import open_model
 
-    rows = write(open_model(model), out, count=count, head=head, delta=delta)
+    rows = write(open_model(model), out, count=count, head=head, delta=delta, cluster=cluster)
     print(f"{rows:,} rows: {out}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from pathsum.cli.subject import CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
+from pathsum.cli.subject import CLUSTER, CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
 from pathsum.study.reading import Column, Reading
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _own_options(reading: Reading) -> list[inspect.Parameter]:
     """The reading's keyword options, as typer understands them, each with its help."""
     from pathsum.study.readings import options_of
 
-    helps = {"delta": DELTA, **OPTIONS.get(reading.name, {})}
+    helps = {"delta": DELTA, "cluster": CLUSTER, **OPTIONS.get(reading.name, {})}
     return [
         p.replace(annotation=Annotated[_option_type(p.annotation), typer.Option(help=helps[p.name], **_least(p))])
         for p in options_of(reading)

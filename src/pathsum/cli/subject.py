@@ -31,6 +31,8 @@ CONTEXT = Annotated[
     int | None, typer.Option("--context", help="Tokens in a context (default: the model's, at most 512).")
 ]
 
+CLUSTER = "Address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers share the work."
+
 
 def subject_of(
     model: str, text: list[str] | None = None, seed: int = 0, sequences: int | None = None, context: int | None = None

@@ -9,10 +9,18 @@ import numpy as np
 import polars as pl
 import torch
 
-from pathsum.circuits.composition import Composed, compositions, cyclic_score, sampled_baseline
+from pathsum.circuits.composition import (
+    Composed,
+    Task,
+    composition_tasks,
+    compositions,
+    cyclic_score,
+    sampled_baseline,
+)
 from pathsum.circuits.metric import in_token_metric
 from pathsum.circuits.stream import KINDS, Delta, Kind, Which, distances
 from pathsum.errors import ExpansionTooLarge, NotApplicable
+from pathsum.study.cluster import run_tasks, worker_count
 from pathsum.study.subject import Subject
 from pathsum.weights.weights import Weights
 
@@ -35,6 +43,7 @@ def composition(
     sampled: bool = False,
     dtype: str = "float32",
     memory: int | str = "1.4GB",
+    cluster: str | None = None,
 ) -> pl.DataFrame:
     """Q-, K- and V-composition of all pairs of heads that can compose, beside baseline, ceiling and z; largest first.
 
@@ -48,29 +57,47 @@ def composition(
     baseline (random matrices, seeded) with its standard error.
     Products are in `dtype` (float32, off by 1e-3 of the baseline at most and by 2e-6 as measured; or float64), spectra
     and moments in float64. `memory`, bytes or such as "4GB", bounds what is held beyond the weights.
+    `cluster`, a Dask scheduler's address, gives pairs of groups of layers to its workers.
     """
     spec = subject.model.spec
-    weights = subject.model.weights.to(_dtype(dtype)).fold()
     more: dict[str, Any] = {"writers": _which("writers", writers), "readers": _which("readers", readers)}
-    more |= {"dtype": _dtype(dtype), "memory": byte_count(memory)}
-    every = [weights] if _metric(metric) is None else [weights, in_token_metric(weights)]
-    found = (compositions(one, KINDS, _each(subject, delta), **more) for one in every)
-    frames = []
-    for one, *others in zip(*found, strict=True):
-        frame = _frame(one, spec.d_model**-0.5)
-        for other in others:
-            beside = _frame(other, spec.d_model**-0.5).select("score", "ceiling", "z", "effect")
-            frame = frame.hstack(beside.rename(lambda name: f"token_{name}"))
-        if delta is not None:
-            frame = frame.with_columns(pl.lit(one.reader.delta).alias("delta"))
-        if erratum and one.pairs is not None and one.reader.kind in KINDS and one.writer.kind == "OV":
-            frame = frame.with_columns(_cyclic(subject.folded, one).alias("cyclic_score"))
-        frames.append(frame)
+    more |= {"deltas": _each(subject, delta), "dtype": _dtype(dtype), "memory": byte_count(memory)}
+    tasks: list[Task | None] = [None]
+    if cluster is not None:
+        more |= {"groups": _enough_groups(worker_count(cluster))}
+        tasks = [*composition_tasks(subject.model.weights.fold(), **more)]
+    asked = [(task, more, _metric(metric), erratum) for task in tasks]
+    frames = [frame for found in run_tasks(_frames, subject, asked, cluster) for frame in found]
     table = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
     if sampled and frames:
         mean, error = sampled_baseline(spec.d_model, spec.d_head, seed=subject.seed)
         table = table.with_columns(pl.lit(mean).alias("sampled_baseline"), pl.lit(error).alias("sampled_error"))
     return largest_first(table, "effect") if frames else table
+
+
+def _frames(
+    subject: Subject, task: Task | None, options: dict[str, Any], metric: str | None, erratum: bool
+) -> list[pl.DataFrame]:
+    """A table for every two sites that can compose: all, or those of one task."""
+    weights, baseline = subject.model.weights.to(options["dtype"]).fold(), subject.model.spec.d_model**-0.5
+    every = [weights] if metric is None else [weights, in_token_metric(weights)]
+    frames = []
+    for one, *others in zip(*(compositions(each, task=task, **options) for each in every), strict=True):
+        frame = _frame(one, baseline)
+        for other in others:
+            beside = _frame(other, baseline).select("score", "ceiling", "z", "effect")
+            frame = frame.hstack(beside.rename(lambda name: f"token_{name}"))
+        if options["deltas"] != [None]:
+            frame = frame.with_columns(pl.lit(one.reader.delta).alias("delta"))
+        if erratum and one.pairs is not None and one.reader.kind in KINDS and one.writer.kind == "OV":
+            frame = frame.with_columns(_cyclic(subject.folded, one).alias("cyclic_score"))
+        frames.append(frame)
+    return frames
+
+
+def _enough_groups(workers: int) -> int:
+    """Of layers, so that there are four tasks a worker: n groups have n (n + 1)/2 pairs."""
+    return math.ceil(((32 * workers + 1) ** 0.5 - 1) / 2)
 
 
 def byte_count(memory: int | str) -> int:

@@ -1,6 +1,7 @@
 """Skip-trigrams of heads, and their bugs: products that a head raises and that the text never has."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from pathsum.circuits.tables import ov_circuit, score_circuit
 from pathsum.circuits.trigrams import Trigrams, centred_ov, centred_qk, skip_trigrams
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.lowrank import LowRank
+from pathsum.study.cluster import run_tasks
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
 from pathsum.study.weights_only import bounded
@@ -36,11 +38,13 @@ def trigrams(
     source: str | int | None = None,
     corpus: str | None = None,
     delta: float | int | None = None,
+    cluster: str | None = None,
 ) -> Rows:
     """The strongest skip-trigrams `[source] … [destination] → [out]` of every head, over the full vocabulary.
 
     Strength is qk · ov, both centred and positive: attended to more than the average source, and raised. `source`
-    leaves only that token's, `corpus` (a file, a folder, or the word python) only tokens that it has.
+    leaves only that token's, `corpus` (a file, a folder, or the word python) only tokens that it has. `cluster`, a
+    Dask scheduler's address, gives layers to its workers.
     """
     names = _head_names(subject, head)
     bounded(count, len(names))
@@ -50,8 +54,22 @@ def trigrams(
         raise ExpansionTooLarge(f"{named} is {most}; it may be 1 to {MOST_PER_SOURCE}")
     tokens = None if corpus is None else _occurring(subject, corpus)
     sources = tokens if source is None else torch.tensor([token_id(subject.model, source)])
+    asked = [(layer, names, delta, count, most, sources, tokens) for layer in range(subject.model.spec.n_layers)]
+    return [row for rows in run_tasks(_layer_trigrams, subject, asked, cluster) for row in rows]
+
+
+def _layer_trigrams(
+    subject: Subject,
+    layer: int,
+    names: list[str],
+    delta: float | int | None,
+    count: int,
+    most: int,
+    sources: Tensor | None,
+    tokens: Tensor | None,
+) -> Rows:
     rows = []
-    for name, qk, ov in _circuits(subject, names, delta):
+    for name, qk, ov in _circuits(subject, layer, names, delta):
         found = skip_trigrams(qk, ov, count, most, sources=sources, tokens=tokens)
         rows += [{"head": name, "rank": rank + 1, **row} for rank, row in enumerate(_rows(subject, found))]
     return rows
@@ -81,7 +99,8 @@ def bugs(
     spec = subject.model.spec
     index = SkipIndex.of(subject.text_tokens, spec.d_vocab, spec.n_ctx if window is None else window)
     tokens, rows = index.occurring, []
-    for name, qk, ov in _circuits(subject, names, delta):
+    every = (_circuits(subject, layer, names, delta) for layer in range(spec.n_layers))
+    for name, qk, ov in chain.from_iterable(every):
         found = skip_trigrams(qk, ov, among, PRODUCTS_PER_SOURCE, sources=tokens, tokens=tokens)
         rows += [{"head": name, **row} for row in _bugs(subject, index, found, count, per_source, least)]
     return rows
@@ -144,19 +163,20 @@ def _head_names(subject: Subject, head: str | None) -> list[str]:
     return names if head is None else [head]
 
 
-def _circuits(subject: Subject, names: list[str], delta: float | int | None) -> Iterator[tuple[str, LowRank, LowRank]]:
-    """Name, centred QK and centred OV of heads, float32, a layer at a time; rotary layers need a distance.
+def _circuits(
+    subject: Subject, layer: int, names: list[str], delta: float | int | None
+) -> Iterator[tuple[str, LowRank, LowRank]]:
+    """Name, centred QK and centred OV of a layer's heads, float32; rotary layers need a distance.
 
     Without one they are left out, or, where a single head is asked for, an error.
     """
-    weights, one = subject.tables, len(names) == 1
-    for layer, facts in enumerate(weights.spec.layers):
-        wanted = [index for index in range(weights.spec.n_heads) if f"L{layer}H{index}" in names]
-        if not wanted or (delta is None and isinstance(facts.positions, Rotary) and not one):
-            continue
-        qk, ov = score_circuit(weights, layer, delta), ov_circuit(weights, layer)
-        for index in wanted:
-            yield f"L{layer}H{index}", centred_qk(qk[index], facts.score_scale), centred_ov(ov[index])
+    weights, facts = subject.tables, subject.model.spec.layers[layer]
+    wanted = [index for index in range(weights.spec.n_heads) if f"L{layer}H{index}" in names]
+    if not wanted or (delta is None and isinstance(facts.positions, Rotary) and len(names) > 1):
+        return
+    qk, ov = score_circuit(weights, layer, delta), ov_circuit(weights, layer)
+    for index in wanted:
+        yield f"L{layer}H{index}", centred_qk(qk[index], facts.score_scale), centred_ov(ov[index])
 
 
 def _occurring(subject: Subject, corpus: str) -> Int[Tensor, " token"]:

@@ -8,10 +8,11 @@ from math import prod
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from pathsum.behaviour.attention import default_block, repeated_tokens
+from pathsum.circuits.spectra import embedding_gram, through_tokens, unembedding_gram
 from pathsum.errors import TextError
 from pathsum.runs.graded import FrozenRun, frozen_run
 from pathsum.runs.run import Run, run_weights
@@ -90,6 +91,21 @@ class Subject:
     def tables(self) -> Weights:
         """The same in float32: for tables over the vocabulary."""
         return _kept(self.folded.to(torch.float32))
+
+    @cached_property
+    def through_tokens(self) -> Float[Tensor, "d_model d_model"]:
+        """`W_E W_U`, float64: with it every head's OV eigenvalues are small."""
+        return through_tokens(self.folded)
+
+    @cached_property
+    def embedding_gram(self) -> Float[Tensor, "d_model d_model"]:
+        """`W_E W_Eᵀ`, float64."""
+        return embedding_gram(self.folded)
+
+    @cached_property
+    def unembedding_gram(self) -> Float[Tensor, "d_model d_model"]:
+        """`W_Uᵀ W_U`, float64."""
+        return unembedding_gram(self.folded)
 
     @cached_property
     def raw(self) -> Weights:

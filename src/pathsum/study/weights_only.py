@@ -9,18 +9,16 @@ from torch import Tensor
 from pathsum.circuits.positional import lag_curve, matching_curve, positional_scores, rotary_curve
 from pathsum.circuits.spectra import (
     departure,
-    embedding_gram,
     ov_eigenvalues,
     own_token_ranks,
     positivity,
     qk_eigenvalues,
     table_norms,
-    through_tokens,
-    unembedding_gram,
 )
 from pathsum.circuits.tables import layer_OV, layer_QK, ov_circuit, score_circuit
 from pathsum.circuits.trigrams import centred_ov, centred_qk
 from pathsum.errors import ExpansionTooLarge, NotApplicable
+from pathsum.study.cluster import run_tasks
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
 from pathsum.weights.positions import Rotary
@@ -32,26 +30,31 @@ RANKED = 5_000_000_000
 """Entries of OV tables looked at for own-token ranks: some ten seconds."""
 
 
-def spectra(subject: Subject, *, delta: float | int | None = None, exact: bool = False) -> Rows:
+def spectra(
+    subject: Subject, *, delta: float | int | None = None, exact: bool = False, cluster: str | None = None
+) -> Rows:
     """Copying and matching score, how far both tables are from normal, and copying by own-token rank, per head.
 
     Where all heads' tables together have more than `RANKED` entries, ranks are those of a seeded random sample of
-    source tokens, with their standard errors; `exact` ranks every token whatever it takes.
+    source tokens, with their standard errors; `exact` ranks every token whatever it takes. `cluster`, a Dask
+    scheduler's address, gives layers to its workers.
     """
-    weights, tables, rows = subject.folded, subject.tables, []
-    through, gram, out = through_tokens(weights), embedding_gram(weights), unembedding_gram(weights)
-    tokens, ends = _ranked_tokens(subject, exact), tables.ends
-    W_E = ends.W_E[:, tokens]
-    for layer in range(weights.spec.n_layers):
-        OV, own = layer_OV(weights, layer), ov_eigenvalues(weights, layer, through)
-        copying, departs = positivity(own), departure(own, table_norms(OV, out, gram))
-        matching, astray = _matching(subject, layer, delta, gram)
-        ov = ends.W_U @ layer_OV(tables, layer) @ W_E
-        for index in range(weights.spec.n_heads):
-            scores = {"copying_score": copying[index].item(), "matching_score": matching[index]}
-            scores |= {"copying_departure": departs[index].item(), "matching_departure": astray[index]}
-            ranks = own_token_ranks(ov[index], tokens)
-            rows.append({"head": f"L{layer}H{index}", **scores, **_rank_means(ranks, weights.spec.d_vocab)})
+    asked = [(layer, delta, exact) for layer in range(subject.model.spec.n_layers)]
+    return [row for rows in run_tasks(_layer_spectra, subject, asked, cluster) for row in rows]
+
+
+def _layer_spectra(subject: Subject, layer: int, delta: float | int | None, exact: bool) -> Rows:
+    weights, tokens, ends, rows = subject.folded, _ranked_tokens(subject, exact), subject.tables.ends, []
+    OV, own = layer_OV(weights, layer), ov_eigenvalues(weights, layer, subject.through_tokens)
+    copying = positivity(own)
+    departs = departure(own, table_norms(OV, subject.unembedding_gram, subject.embedding_gram))
+    matching, astray = _matching(subject, layer, delta)
+    ov = ends.W_U @ layer_OV(subject.tables, layer) @ ends.W_E[:, tokens]
+    for index in range(weights.spec.n_heads):
+        scores = {"copying_score": copying[index].item(), "matching_score": matching[index]}
+        scores |= {"copying_departure": departs[index].item(), "matching_departure": astray[index]}
+        ranks = own_token_ranks(ov[index], tokens)
+        rows.append({"head": f"L{layer}H{index}", **scores, **_rank_means(ranks, weights.spec.d_vocab)})
     return rows
 
 
@@ -82,11 +85,10 @@ def _rank_means(ranks: Float[Tensor, " token"], d_vocab: int) -> dict[str, float
 def eigenvalues(subject: Subject, *, delta: float | int | None = None) -> Rows:
     """The non-zero eigenvalues of every head's OV and QK circuits over tokens."""
     weights, rows = subject.folded, []
-    through, gram = through_tokens(weights), embedding_gram(weights)
     for layer in range(weights.spec.n_layers):
-        found = {"OV": ov_eigenvalues(weights, layer, through)}
+        found = {"OV": ov_eigenvalues(weights, layer, subject.through_tokens)}
         if delta is not None or not _rotary(subject, layer):
-            found["QK"] = qk_eigenvalues(weights, layer, delta, gram)
+            found["QK"] = qk_eigenvalues(weights, layer, delta, subject.embedding_gram)
         for circuit, values in found.items():
             for index, head_values in enumerate(values):
                 rows += [
@@ -103,16 +105,13 @@ def positional(subject: Subject, *, lags: int = 16) -> Rows:
     the matching score of W_QK at that distance.
     """
     weights, rows, n = subject.folded, [], subject.context_length
-    gram = (
-        embedding_gram(weights) if any(isinstance(facts.positions, Rotary) for facts in weights.spec.layers) else None
-    )
     for layer, facts in enumerate(weights.spec.layers):
         matching: list[list[float | None]] = [[None] * lags] * weights.spec.n_heads
         if isinstance(facts.positions, Rotary):
-            mean, spread = rotary_curve(weights, layer, torch.arange(n, dtype=torch.float64), gram)
+            mean, spread = rotary_curve(weights, layer, torch.arange(n, dtype=torch.float64), subject.embedding_gram)
             mean = mean - mean.mean(-1, keepdim=True)
             near = torch.arange(min(lags, n), dtype=torch.float64)
-            matching = matching_curve(weights, layer, near, gram).tolist()
+            matching = matching_curve(weights, layer, near, subject.embedding_gram).tolist()
         elif facts.positions is not None or weights.spec.learned_positions:
             scores = positional_scores(weights, layer, n)
             mean, spread = lag_curve(scores - scores.mean(-1, keepdim=True), min(lags, n))
@@ -124,11 +123,19 @@ def positional(subject: Subject, *, lags: int = 16) -> Rows:
     return rows
 
 
-def entries(subject: Subject, *, count: int = 10, delta: float | int | None = None) -> Rows:
-    """The strongest entries of every head's QK and OV table, over the full vocabulary."""
+def entries(subject: Subject, *, count: int = 10, delta: float | int | None = None, cluster: str | None = None) -> Rows:
+    """The strongest entries of every head's QK and OV table, over the full vocabulary.
+
+    `cluster`, a Dask scheduler's address, gives layers to its workers.
+    """
     bounded(count, 2 * len(subject.head_names))
+    asked = [(layer, count, delta) for layer in range(subject.model.spec.n_layers)]
+    return [row for rows in run_tasks(_layer_entries, subject, asked, cluster) for row in rows]
+
+
+def _layer_entries(subject: Subject, layer: int, count: int, delta: float | int | None) -> Rows:
     rows = []
-    for layer, index, qk, ov in _head_circuits(subject, delta):
+    for index, qk, ov in _head_circuits(subject, layer, delta):
         for circuit, table in (("QK", qk), ("OV", ov)):
             if table is None:
                 continue
@@ -148,21 +155,19 @@ def entries(subject: Subject, *, count: int = 10, delta: float | int | None = No
     return rows
 
 
-def _head_circuits(subject: Subject, delta: float | int | None):
-    """Layer, head, centred QK (None in a rotary layer without a distance), centred OV; float32, a layer at a time."""
+def _head_circuits(subject: Subject, layer: int, delta: float | int | None):
+    """Index, centred QK (None in a rotary layer without a distance) and centred OV of a layer's heads; float32."""
     weights = subject.tables
-    for layer, facts in enumerate(weights.spec.layers):
-        known = delta is not None or not _rotary(subject, layer)
-        qk = score_circuit(weights, layer, delta) if known else None
-        ov = ov_circuit(weights, layer)
-        for index in range(weights.spec.n_heads):
-            yield layer, index, None if qk is None else centred_qk(qk[index], facts.score_scale), centred_ov(ov[index])
+    facts = weights.spec.layers[layer]
+    qk = score_circuit(weights, layer, delta) if delta is not None or not _rotary(subject, layer) else None
+    ov = ov_circuit(weights, layer)
+    for index in range(weights.spec.n_heads):
+        yield index, None if qk is None else centred_qk(qk[index], facts.score_scale), centred_ov(ov[index])
 
 
-def _matching(
-    subject: Subject, layer: int, delta: float | int | None, gram: Tensor
-) -> tuple[list[float | None], list[float | None]]:
+def _matching(subject: Subject, layer: int, delta: float | int | None) -> tuple[list[float | None], list[float | None]]:
     """Matching score and departure from normality of every head; None in a rotary layer without a distance."""
+    gram = subject.embedding_gram
     try:
         QK, own = layer_QK(subject.folded, layer, delta), qk_eigenvalues(subject.folded, layer, delta, gram)
     except NotApplicable:
