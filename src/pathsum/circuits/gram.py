@@ -20,10 +20,10 @@ from torch import Tensor
 
 ROWS = 64
 """Rows of a tile."""
-STRIP = 96
+STRIP = 144
 """Readers that are multiplied together, at least."""
-BUFFER = 24_000_000
-"""Bytes of the writers' buffer of tiles: a part of what the last cache holds."""
+BUFFER = 48_000_000
+"""Bytes of the writers' buffer of tiles, near what a last cache holds; tiles are as wide as fit, in steps of `ROWS`."""
 CHUNK = 4096
 """Columns of a wide matrix whose products are summed in its own dtype."""
 
@@ -174,7 +174,7 @@ def gram_products(
     dtype = writers[0].dtype
     cuts = strips([len(reader) for reader in readers], limits)
     n, m, tallest = _count(readers), _count(writers), max(_count(readers[some]) for some, _ in cuts)
-    width = min(d, max(ROWS, buffer // (dtype.itemsize * m * ROWS)))
+    width = min(d, ROWS * max(1, buffer // (dtype.itemsize * m * ROWS**2)))
     reader_tiles, writer_tiles = (torch.empty(count * ROWS * width, dtype=dtype) for count in (tallest, m))
     sums, total = torch.zeros(n, m, dtype=dtype), torch.zeros(n, m, dtype=torch.float64)
     for start in range(0, d, ROWS):
