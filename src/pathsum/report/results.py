@@ -18,7 +18,7 @@ Progress = Callable[[int, int, str], None]
 def run_readings(
     subject: Subject, progress: Progress | None = None, only: Collection[str] | None = None
 ) -> dict[str, Result]:
-    """Every reading of the catalogue by name, or those named in `only`, in the catalogue's order.
+    """Every reading by name that is in a report, or those named in `only`, in the catalogue's order.
 
     A reading that makes no sense for this model keeps its place with an empty table, and its manifest says why under
     `not_applicable`. Raises `StudyError` for an unknown name, `TextError` for a text that is too short.
@@ -43,7 +43,7 @@ def run_readings(
 
 
 def _runs(reading: Reading) -> bool:
-    return reading.module == "on_tokens"
+    return reading.module in ("on_tokens", "importance", "virtual")
 
 
 def _phase(reading: Reading) -> int:
@@ -55,7 +55,7 @@ def _phase(reading: Reading) -> int:
 
 def _chosen(only: Collection[str] | None) -> list[Reading]:
     if only is None:
-        return list(READINGS)
+        return [reading for reading in READINGS if reading.in_report]
     if unknown := sorted(set(only) - set(BY_NAME)):
         raise StudyError(f"no reading {unknown[0]!r}; there are {', '.join(BY_NAME)}")
     return [reading for reading in READINGS if reading.name in only]

@@ -17,6 +17,11 @@ TOKEN_METRIC = (
     Column("token_effect", NUMBER, "token_score − baseline"),
 )  # fmt: skip
 
+
+def _errors(*names: str) -> tuple[Column, ...]:
+    return tuple(Column(f"{name}_error", NATS, f"standard error of {name} over contexts") for name in names)
+
+
 READINGS: tuple[Reading, ...] = (
     Reading(
         "describe", "What the model is made of", "Transformer Overview; Path Expansion of Logits", ("shapes",),
@@ -133,23 +138,26 @@ READINGS: tuple[Reading, ...] = (
     Reading(
         "importance", "What each order of terms is worth", "Term Importance Analysis", ("text",),
         (Column("order", COUNT, "terms of up to this many heads; −1: uniform"), Column("loss", NATS, "their loss"),
-         Column("gain", NATS, "loss saved by this order")),
-        "on_tokens",
+         Column("gain", NATS, "loss saved by this order"),
+         *_errors("loss", "gain")),
+        "importance",
     ),
     Reading(
         "importance_layers", "What each layer's terms are worth", "Term Importance Analysis", ("text",),
         (Column("layer", "", "of the terms' last head"),
          Column("gain_individual", NATS, "loss saved by its order-1 terms beside the direct path"),
          Column("gain_ending", NATS, "the same with all terms that end in it"),
-         Column("cost_without", NATS, "loss added when all terms that end in it are left out")),
-        "on_tokens",
+         Column("cost_without", NATS, "loss added when all terms that end in it are left out"),
+         *_errors("gain_individual", "gain_ending", "cost_without")),
+        "importance",
     ),
     Reading(
         "importance_heads", "What each head's terms are worth", "Term Importance Analysis", ("text",),
         (HEAD, Column("gain_individual", NATS, "loss saved by its order-1 term beside the direct path"),
          Column("gain_ending", NATS, "the same with all terms that end in it"),
-         Column("cost_without", NATS, "loss added when all terms that end in it are left out")),
-        "on_tokens",
+         Column("cost_without", NATS, "loss added when all terms that end in it are left out"),
+         *_errors("gain_individual", "gain_ending", "cost_without")),
+        "importance",
     ),
     Reading(
         "entries", "Strongest QK and OV entries",

@@ -7,7 +7,6 @@ from pathsum.behaviour.bigrams import compare_bigrams
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, residual_losses, run_losses
 from pathsum.errors import NotApplicable
-from pathsum.paths.importance import direct_and_full_loss, head_losses, order_losses
 from pathsum.paths.logits import expand
 from pathsum.paths.scores import score_errors
 from pathsum.runs.forward import forward
@@ -144,39 +143,6 @@ def _losses(subject: Subject, tokens: torch.Tensor) -> torch.Tensor:
     """Losses of a live run that keeps nothing."""
     done = forward(subject.raw, tokens)
     return residual_losses(subject.raw, tokens, done.residual, done.final_scale)
-
-
-def importance(subject: Subject) -> Rows:
-    """Loss of the sum of all terms of order ≤ n on the text, and what each order adds; −1 is the uniform guess."""
-    losses = order_losses(subject.frozen_text, subject.scored_rows)
-    return [
-        {"order": order, "loss": loss, "gain": None if order < 0 else losses[order] - loss}
-        for order, loss in enumerate(losses, start=-1)
-    ]
-
-
-def importance_layers(subject: Subject) -> Rows:
-    """What the terms of each layer are worth on the text: alone beside the direct path, and when left out."""
-    return _set_importance(subject, "layer")
-
-
-def importance_heads(subject: Subject) -> Rows:
-    """What the terms of each head are worth on the text: alone beside the direct path, and when left out."""
-    return _set_importance(subject, "head")
-
-
-def _set_importance(subject: Subject, by: str) -> Rows:
-    frozen, rows = subject.frozen_text, subject.scored_rows
-    direct, full = direct_and_full_loss(frozen, rows)
-    return [
-        {
-            by: found.name,
-            "gain_individual": direct - found.individual,
-            "gain_ending": direct - found.ending,
-            "cost_without": found.without - full,
-        }
-        for found in head_losses(frozen, by == "layer", rows)
-    ]
 
 
 def _attention_scores(frozen: FrozenRun) -> dict[str, list[float]]:

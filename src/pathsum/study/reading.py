@@ -39,6 +39,8 @@ class Reading:
     """It shows scores or W_QK read off weights, which leave out what depends on the text (`approximate`)."""
     optional: tuple[Column, ...] = ()
     """Columns that options add, and what those are invariant under."""
+    in_report: bool = True
+    """Part of `pathsum read`; False for what costs too much to run unasked."""
 
     @property
     def invariance(self) -> Invariance:

@@ -1,7 +1,7 @@
 """`Subject`: a model and a text under study, with what several readings share computed once."""
 
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod
@@ -71,9 +71,13 @@ class Subject:
     def sequence_count(self) -> int:
         if self.sequences is not None:
             return self.sequences
+        return min(MOST_SEQUENCES, self.recorded_at_once)
+
+    @property
+    def recorded_at_once(self) -> int:
+        """Contexts whose recorded run keeps `RECORDED` entries of patterns at most; one at least."""
         spec = self.model.spec
-        kept = max(1, spec.n_layers * spec.n_heads * self.context_length**2)
-        return max(1, min(MOST_SEQUENCES, RECORDED // kept))
+        return max(1, RECORDED // max(1, spec.n_layers * spec.n_heads * self.context_length**2))
 
     @cached_property
     def digest(self) -> str:
@@ -219,6 +223,15 @@ class Subject:
     @cached_property
     def frozen_text(self) -> FrozenRun:
         return frozen_run(self.text_run, self.frozen_weights)
+
+    def frozen_blocks(self) -> Iterator[tuple[int, FrozenRun]]:
+        """The text's contexts with the place of the first, as many at a time as `recorded_at_once` says."""
+        size = self.recorded_at_once
+        if len(self.windows) <= size or "frozen_text" in self.__dict__:
+            yield 0, self.frozen_text
+            return
+        for start in range(0, len(self.windows), size):
+            yield start, frozen_run(self._recorded(self.windows[start : start + size]), self.frozen_weights)
 
     @cached_property
     def frozen_repeats(self) -> FrozenRun:
