@@ -17,8 +17,9 @@ from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.lowrank import LowRank
 from pathsum.paths.paths import HeadIndex, Path, path_counts, source_layer
 from pathsum.paths.readout import Readout
+from pathsum.runs.forward import Frozen
 from pathsum.runs.graded import FrozenRun, frozen_run, graded, graded_logits, graded_streams
-from pathsum.runs.linear import bias_source, each_head_output
+from pathsum.runs.linear import bias_source, each_head_output, one_head_output
 from pathsum.runs.run import Run
 
 
@@ -134,13 +135,7 @@ class Expansion:
 
     def pattern(self, path: str | Path) -> Float[Tensor, "*batch dst src"]:
         """`S_f S_post A^{h_k} S … S_post A^{h_1} S`: how a path moves from positions to positions, scales included."""
-        path = self._known(path)
-        total = torch.eye(self.run.tokens.shape[-1], dtype=self.run.logits.dtype)
-        for layer, index in path.heads:
-            seen = self.run.frozen.layers[layer]
-            A = seen.post_attention_scale.unsqueeze(-1) * seen.pattern[..., index, :, :]
-            total = A * seen.attention_scale.unsqueeze(-2) @ total
-        return self.run.frozen.final_scale.unsqueeze(-1) * total
+        return path_pattern(self.run.frozen, self._known(path))
 
     def matrix(self, path: str | Path) -> LowRank:
         """`W_U W_OV^{h_k} … W_OV^{h_1}` on residual vectors, with `W_E` on the right for paths from `embed`."""
@@ -176,7 +171,7 @@ class Expansion:
 
     def _step(self, x: Tensor, head: HeadIndex) -> Tensor:
         layer, index = head
-        return each_head_output(self.frozen.blocks[layer], self.run.frozen.layers[layer], x)[..., index, :, :]
+        return one_head_output(self.frozen.blocks[layer], self.run.frozen.layers[layer], index, x)
 
     def _known(self, path: str | Path) -> Path:
         """The path, checked against the model's heads and sources."""
@@ -209,6 +204,16 @@ def expand(run: Run) -> Expansion:
     if not isinstance(run, Run):
         raise NotApplicable(f"expand() takes a run, not {type(run).__name__}: pathsum.run(model, text) gives one")
     return Expansion(frozen_run(run))
+
+
+def path_pattern(frozen: Frozen, path: Path) -> Float[Tensor, "*batch dst src"]:
+    """`S_f S_post A^{h_k} S … S_post A^{h_1} S` of what a run recorded."""
+    total = torch.eye(frozen.final_scale.shape[-1], dtype=frozen.final_scale.dtype)
+    for layer, index in path.heads:
+        seen = frozen.layers[layer]
+        A = seen.post_attention_scale.unsqueeze(-1) * seen.pattern[..., index, :, :]
+        total = A * seen.attention_scale.unsqueeze(-2) @ total
+    return frozen.final_scale.unsqueeze(-1) * total
 
 
 def relative_error(found: Tensor, wanted: Tensor) -> float:

@@ -18,7 +18,7 @@ from torch import Tensor
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.paths import HeadIndex, Path, path_counts, source_layer
 from pathsum.runs.graded import FrozenRun
-from pathsum.runs.linear import each_head_transposed, head_covectors, heads_transposed, mixed_values
+from pathsum.runs.linear import each_head_transposed, head_covectors, heads_transposed, mixed_values, one_head_output
 from pathsum.runs.run import Run
 
 Chain = tuple[HeadIndex, ...]
@@ -130,6 +130,17 @@ class Readout:
             g = torch.cat([g, longer])
             chains += [(head, *chains[i]) for i, head in product(go_on, heads)]
         return TermValues(tuple(paths), torch.cat(values))
+
+    @torch.no_grad()
+    def value(self, path: Path) -> Float[Tensor, "read *batch"]:
+        """What one path adds, its source carried forward through its heads alone."""
+        if path.source == "unembed.bias":
+            return self._bias()[0][0]
+        x = self.sources[path.source]
+        for layer, index in path.heads:
+            block, seen = self.frozen.blocks[layer], self.frozen.run.frozen.layers[layer]
+            x = one_head_output(block, seen, index, x)
+        return _inner(x, self.covectors)
 
     def _written_by(self, layer: int) -> list[str]:
         return [name for name in self.sources if source_layer(name) == layer]

@@ -32,6 +32,15 @@ def each_head_output(block: Block, seen: FrozenLayer, x: Float[Tensor, "*any pos
     return mixed @ block.W_O.mT * seen.post_attention_scale[..., None, :, None]
 
 
+def one_head_output(
+    block: Block, seen: FrozenLayer, index: int, x: Float[Tensor, "*any pos d_model"]
+) -> Float[Tensor, "*any pos d_model"]:
+    """One head of the layer acting on `x`, without the others."""
+    values = linear(x * seen.attention_scale.unsqueeze(-1), block.W_V[index // block.group])
+    mixed = attend(seen.pattern[..., index : index + 1, :, :], values.unsqueeze(-3)).squeeze(-3)
+    return linear(mixed, block.W_O[index]) * seen.post_attention_scale.unsqueeze(-1)
+
+
 def bias_source(block: Block, seen: FrozenLayer) -> Float[Tensor, "*batch pos d_model"] | None:
     """The layer's constant: `S_post (b_O + Σ_h W_O^h b_V^h Σ_j A_ij) + β_post`; None without biases."""
     total = None if block.b_O is None else block.b_O.expand(*seen.pattern.shape[:-3], seen.pattern.shape[-2], -1)
