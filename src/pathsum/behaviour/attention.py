@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pathsum.errors import TextError
+from pathsum.runs.token_pairs import earlier_copies, prefix_targets
 from pathsum.weights.spec import Spec
 
 LAGS = 16
@@ -20,20 +21,6 @@ def lag_profile(pattern: Float[Tensor, "*batch head dst src"], lags: int = LAGS)
     """
     means = [pattern.diagonal(-lag, -2, -1).mean(-1) for lag in range(lags)]
     return _over_batch(torch.stack(means, dim=-1), keep=2)
-
-
-def earlier_copies(tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch dst src"]:
-    """Where `src < dst` and both hold the same token."""
-    same = tokens[..., :, None] == tokens[..., None, :]
-    return same.tril(-1)
-
-
-def prefix_targets(tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch dst src"]:
-    """Where `src` comes directly after an earlier copy of the token at `dst`."""
-    copies = earlier_copies(tokens)
-    after = torch.zeros_like(copies)
-    after[..., 1:] = copies[..., :-1]
-    return after
 
 
 def prefix_matching(

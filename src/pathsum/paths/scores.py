@@ -2,29 +2,31 @@
 
     score[i, j] = scale · Σ_{p, q} (R(i) W_Q S_i x_i^p)ᵀ (R(j) W_K S_j x_j^q)
 
-Beside the residual stream's orders each side has what does not come from it: `positions` (added to queries and keys
-only) and `bias`. Scores are those before any soft-cap and mask; ALiBi's own bias is the part `distance`.
+Beside the residual stream's parts (orders, sources, paths) each side has what does not come from it: `positions` (added
+to queries and keys only) and `bias`. Scores are those before any soft-cap and mask; ALiBi's own bias is the part
+`distance`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
+from itertools import islice, product
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Real
 from torch import Tensor
-from torch.nn.functional import linear
 
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.logits import Expansion, relative_error
-from pathsum.paths.paths import Path, chains, source_layer
-from pathsum.runs.forward import rotated
+from pathsum.paths.qk_term import QKTerm, qk_term
+from pathsum.paths.score_pairs import Pairs, pair_mask, pair_weights, visible_sources
+from pathsum.paths.score_readout import ScoreReadout
+from pathsum.paths.score_sides import Side, key_side, paths_into, query_side, source_streams, stream_counts
 from pathsum.runs.graded import frozen_run, graded_streams
 from pathsum.runs.run import Run
 from pathsum.weights.blocks import Block
-from pathsum.weights.norms import Norm
 from pathsum.weights.positions import Alibi
-from pathsum.weights.weights import head_index, position_vectors
+from pathsum.weights.weights import head_index
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class ScoreSplit:
     """Scores by (query part, key part)."""
 
     queries: tuple[str, ...]
-    """What the query parts are: orders 0, 1, …, then `positions` and `bias` where the layer has them."""
+    """What the query parts are: orders 0, 1, … or sources, then `positions` and `bias` where the layer has them."""
     keys: tuple[str, ...]
     scores: Float[Tensor, "query key *batch dst src"]
     distance: Float[Tensor, "dst src"] | None
@@ -67,25 +69,120 @@ class ScoreExpansion:
     def block(self) -> Block:
         return self.expansion.frozen.blocks[self.layer]
 
+    @property
+    def head(self) -> str:
+        return f"L{self.layer}H{self.index}"
+
+    # ---- all scores ----
+
     def by_order(self) -> ScoreSplit:
         """By (order of the query's paths, order of the key's paths), in one graded pass."""
-        queries, keys = self._sides(next(islice(graded_streams(self.expansion.frozen), self.layer, None)))
-        scale = self.block.attention.score_scale
-        scores = torch.stack([torch.stack([scale * q @ k.mT for k in keys.values()]) for q in queries.values()])
-        return ScoreSplit(tuple(queries), tuple(keys), scores, self._distance(), self._target())
+        g = next(islice(graded_streams(self.expansion.frozen), self.layer, None))
+        return self._split([str(order) for order in range(len(g))], g)
+
+    @torch.no_grad()
+    def by_source(self) -> ScoreSplit:
+        """By (source of the query's paths, source of the key's paths), all orders together, in one pass."""
+        found = source_streams(self.expansion, self.layer)
+        return self._split(list(found), torch.stack(list(found.values())))
 
     def check(self, g: Float[Tensor, "order *batch pos d_model"]) -> float:
         """`by_order().check()` from the graded stream before the layer, each term let go of once it is added."""
-        queries, keys = self._sides(g)
-        total, every = torch.zeros_like(self._target()), torch.stack(list(keys.values()))
-        for q in queries.values():
-            total += (self.block.attention.score_scale * q @ every.mT).sum(0)
+        q = torch.cat([self.queries.of(g), *(one[None] for one in self.queries.constants().values())])
+        k = torch.cat([self.keys.of(g), *(one[None] for one in self.keys.constants().values())])
+        total = torch.zeros_like(self._target())
+        for each in q:
+            total += (self.block.attention.score_scale * each @ k.mT).sum(0)
         split = ScoreSplit(("all",), ("all",), total[None, None], self._distance(), self._target())
         return split.check()
 
-    def _sides(self, g: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        parts = {str(order): stream for order, stream in enumerate(g)}
-        return self._queries(parts), self._keys(parts)
+    # ---- single terms ----
+
+    def terms(self, max_order: int | None = None, limit: int = 100_000) -> Iterator[ScoreTerm]:
+        """Every (query path, key path) with at most `max_order` heads a side, one at a time.
+
+        Raises `ExpansionTooLarge` when there are more than `limit` pairs.
+        """
+        max_order = self.layer if max_order is None else min(max_order, self.layer)
+        n = sum(stream_counts(self.expansion, self.layer)[: max_order + 1])
+        if n**2 > limit:
+            raise ExpansionTooLarge(
+                f"{n**2:,} pairs of paths; pass a smaller max_order= or a larger limit= (now {limit:,})"
+            )
+        return self._terms(max_order)
+
+    def _terms(self, max_order: int) -> Iterator[ScoreTerm]:
+        queries, keys = {}, {}
+        for paths, x in paths_into(self.expansion, self.layer, max_order):
+            queries |= dict(zip(map(str, paths), self.queries.of(x), strict=True))
+            keys |= dict(zip(map(str, paths), self.keys.of(x), strict=True))
+        queries, keys = queries | self.queries.constants(), keys | self.keys.constants()
+        scale = self.block.attention.score_scale
+        for (query, q), (key, k) in product(queries.items(), keys.items()):
+            yield ScoreTerm(query, key, scale * q @ k.mT)
+
+    def weights_of(self, query: str = "embed", key: str = "embed", delta: float | int | None = None) -> QKTerm:
+        """The weights of one (query path, key path): `W_Eᵀ … W_QK … W_E`, with its matching score.
+
+        >>> pathsum.expand_scores(run, "L1H2").weights_of("embed", "embed → L0H7").matching_score
+        """
+        return qk_term(self.expansion.frozen.weights, self.head, query, key, delta)
+
+    # ---- numbers read off the scores ----
+
+    @torch.no_grad()
+    def toward(self, weights: Real[Tensor, "read *batch dst src"]) -> ScoreReadout:
+        """The numbers `Σ_ij w_ij score_ij` as sums over pairs of parts, without a term's scores ever being formed.
+
+        Raises `NotApplicable` for weights of another shape, or on sources that the head cannot see.
+        """
+        recorded, n = self._target(), self.expansion.run.tokens.shape[-1]
+        weights = weights.to(recorded.dtype)
+        if weights.shape[1:] != recorded.shape:
+            raise NotApplicable(f"weights are [read, {list(recorded.shape)}] here, not {list(weights.shape)}")
+        if (weights * ~self.visible != 0).any():
+            raise NotApplicable("weights must be zero on what causality or the layer's window hides")
+        distance = self._distance()
+        distance = recorded.new_zeros(n, n) if distance is None else distance
+        read = lambda scores: (weights * scores).flatten(1).sum(1)
+        size = weights.abs().flatten(1).sum(1) * (recorded * self.visible).abs().max()
+        size = torch.where(size == 0, torch.ones_like(size), size)
+        return ScoreReadout(self.expansion, self.queries, self.keys, weights, read(recorded), read(distance), size)
+
+    def at(self, pairs: Pairs) -> ScoreReadout:
+        """Two numbers: the mean score over a set of pairs; and *centred*, the same less the mean over all sources.
+
+        The softmax sees only what a score has beyond those of the other sources that its destination can attend to.
+        `pairs`: "induction" (the source comes after an earlier copy of the destination's token), "previous", a list of
+        (destination, source), or a mask `[*batch, dst, src]`.
+
+        >>> pathsum.expand_scores(run, "L1H2").at("induction").by_path(max_order=1).strongest(10)
+        """
+        mask = pair_mask(self.expansion.run.tokens, self.visible, pairs)
+        return self.toward(pair_weights(mask, self.visible, self._target().dtype))
+
+    @property
+    def visible(self) -> Bool[Tensor, "dst src"]:
+        """Which sources each destination can attend to."""
+        return visible_sources(self.expansion.run.tokens.shape[-1], self.block.attention.window)
+
+    # ---- parts ----
+
+    @cached_property
+    def queries(self) -> Side:
+        """The head's queries as a map of the stream before its layer."""
+        return query_side(self.expansion.frozen, self.layer, self.index)
+
+    @cached_property
+    def keys(self) -> Side:
+        return key_side(self.expansion.frozen, self.layer, self.index)
+
+    def _split(self, names: list[str], x: Float[Tensor, "part *batch pos d_model"]) -> ScoreSplit:
+        queries = dict(zip(names, self.queries.of(x), strict=True)) | self.queries.constants()
+        keys = dict(zip(names, self.keys.of(x), strict=True)) | self.keys.constants()
+        every, scale = torch.stack(list(keys.values())), self.block.attention.score_scale
+        scores = torch.stack([scale * q @ every.mT for q in queries.values()])
+        return ScoreSplit(tuple(queries), tuple(keys), scores, self._distance(), self._target())
 
     def _distance(self) -> Tensor | None:
         where = torch.arange(self.expansion.run.tokens.shape[-1])
@@ -97,70 +194,6 @@ class ScoreExpansion:
         if recorded is None:
             raise NotApplicable("the run was recorded without its scores: run it with scores=True")
         return recorded[..., self.index, :, :]
-
-    def terms(self, max_order: int | None = None, limit: int = 100_000) -> Iterator[ScoreTerm]:
-        """Every (query path, key path) with at most `max_order` heads a side, one at a time.
-
-        Raises `ExpansionTooLarge` when there are more than `limit` pairs.
-        """
-        paths = self._paths(self.layer if max_order is None else max_order)
-        if len(paths) ** 2 > limit:
-            raise ExpansionTooLarge(
-                f"{len(paths) ** 2:,} pairs of paths; pass a smaller max_order= or a larger limit= (now {limit:,})"
-            )
-        queries, keys = self._queries(paths), self._keys(paths)
-        scale = self.block.attention.score_scale
-        return (
-            ScoreTerm(q_name, k_name, scale * q @ k.mT) for q_name, q in queries.items() for k_name, k in keys.items()
-        )
-
-    def _paths(self, max_order: int) -> dict[str, Tensor]:
-        spec, found = self.expansion.run.model.spec, {}
-        for source, vectors in self.expansion.sources.items():
-            for chain in chains(spec, source_layer(source), max_order):
-                if (chain[-1][0] if chain else source_layer(source)) < self.layer:
-                    x = vectors
-                    for head in chain:
-                        x = self.expansion._step(x, head)
-                    found[str(Path(source, chain))] = x
-        return found
-
-    def _queries(self, parts: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The head's query vectors from each part, and from what is not of the residual stream."""
-        block, seen = self.block, self.expansion.run.frozen.layers[self.layer]
-        W, W_P, b = (None if x is None else x[self.index] for x in (block.W_Q, block.W_QP, block.b_Q))
-        return self._vectors(parts, (W, W_P, b), block.q_norm.of(self.index), seen.query_scale[..., self.index, :])
-
-    def _keys(self, parts: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The same for the keys of the head's key/value head."""
-        block, seen = self.block, self.expansion.run.frozen.layers[self.layer]
-        kv = self.index // block.group
-        W, W_P, b = (None if x is None else x[kv] for x in (block.W_K, block.W_KP, block.b_K))
-        return self._vectors(parts, (W, W_P, b), block.k_norm.of(kv), seen.key_scale[..., kv, :])
-
-    def _vectors(self, parts: dict[str, Tensor], maps: tuple, norm: Norm, scale: Tensor) -> dict[str, Tensor]:
-        W, W_P, b = maps
-        frozen = self.expansion.frozen
-        where = torch.arange(frozen.run.tokens.shape[-1])
-        seen = frozen.run.frozen.layers[self.layer]
-        # All parts at once: a deep model has as many as it has layers, and every one would be rotated by itself.
-        stacked = torch.stack(list(parts.values())) * seen.attention_scale.unsqueeze(-1)
-        found = dict(zip(parts, linear(stacked, W), strict=True))
-        shape = (*frozen.run.tokens.shape, W.shape[0])
-        p = position_vectors(self.block, frozen.ends, where, W.dtype)
-        if p is not None:
-            found["positions"] = linear(p, W if W_P is None else W_P).expand(shape)
-        if b is not None or norm.bias is not None:
-            found["bias"] = W.new_zeros(shape) if b is None else b.expand(shape)
-        vectors = _scaled(norm, torch.stack(list(found.values())), scale)
-        if norm.bias is not None:
-            # Added after the scale, to the last part: the bias.
-            vectors = torch.cat([vectors[:-1], vectors[-1:] + norm.bias])
-        return dict(zip(found, rotated(self.block, vectors, where), strict=True))
-
-
-def _scaled(norm: Norm, x: Tensor, scale: Tensor) -> Tensor:
-    return x if norm.kind == "none" else x * scale.unsqueeze(-1)
 
 
 @torch.no_grad()

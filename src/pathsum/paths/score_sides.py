@@ -1,0 +1,164 @@
+"""The two sides of a head's scores: its queries and its keys, each an affine map of the stream in a frozen run.
+
+    R(p) S_q W (S x + P)_p + b
+
+Linear in the stream's parts (`of`), whatever these are: orders, sources, single paths. What does not come from the
+stream is apart (`constants`): `positions`, added to queries and keys only, and `bias`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import linear
+
+from pathsum.paths.logits import Expansion
+from pathsum.paths.paths import Path, path_counts, source_layer
+from pathsum.runs.forward import rotated
+from pathsum.runs.graded import FrozenRun
+from pathsum.runs.linear import each_head_output, heads_output
+from pathsum.weights.blocks import Block
+from pathsum.weights.norms import Norm
+from pathsum.weights.weights import position_vectors
+
+
+@dataclass(frozen=True, repr=False)
+class Side:
+    """The queries of one head, or the keys of its key/value head."""
+
+    frozen: FrozenRun
+    block: Block
+    W: Float[Tensor, "d_head d_model"]
+    W_P: Float[Tensor, "d_head d_model"] | None
+    b: Float[Tensor, " d_head"] | None
+    norm: Norm
+    scale: Float[Tensor, "*batch pos"]
+    """1/σ of the norm of queries or keys; ones where there is none."""
+
+    def of(self, x: Float[Tensor, "*any pos d_model"]) -> Float[Tensor, "*any pos d_head"]:
+        """The share of a part of the stream before the layer."""
+        seen = self.frozen.run.frozen.layers[self.block.layer]
+        return self._rotated(self._scaled(linear(x * seen.attention_scale.unsqueeze(-1), self.W)))
+
+    def constants(self) -> dict[str, Float[Tensor, "*batch pos d_head"]]:
+        """`positions` and `bias`, those that there are."""
+        found: dict[str, Tensor] = {}
+        shape = (*self.frozen.run.tokens.shape, self.W.shape[0])
+        p = position_vectors(self.block, self.frozen.ends, self._where, self.W.dtype)
+        if p is not None:
+            found["positions"] = self._scaled(linear(p, self.W if self.W_P is None else self.W_P).expand(shape))
+        if self.b is not None or self.norm.bias is not None:
+            bias = self._scaled(self.W.new_zeros(shape) if self.b is None else self.b.expand(shape))
+            found["bias"] = bias if self.norm.bias is None else bias + self.norm.bias
+        return {name: self._rotated(vectors) for name, vectors in found.items()}
+
+    @property
+    def _where(self) -> Tensor:
+        return torch.arange(self.frozen.run.tokens.shape[-1])
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.norm.kind == "none" else x * self.scale.unsqueeze(-1)
+
+    def _rotated(self, x: Tensor) -> Tensor:
+        return rotated(self.block, x, self._where)
+
+
+def query_side(frozen: FrozenRun, layer: int, index: int) -> Side:
+    """The query side of head `index` of a layer."""
+    block, seen = frozen.blocks[layer], frozen.run.frozen.layers[layer]
+    maps = _of_one(index, block.W_Q, block.W_QP, block.b_Q)
+    return Side(frozen, block, *maps, block.q_norm.of(index), seen.query_scale[..., index, :])
+
+
+def key_side(frozen: FrozenRun, layer: int, index: int) -> Side:
+    """The key side of the same head: that of the key/value head it shares."""
+    block, seen = frozen.blocks[layer], frozen.run.frozen.layers[layer]
+    kv = index // block.group
+    maps = _of_one(kv, block.W_K, block.W_KP, block.b_K)
+    return Side(frozen, block, *maps, block.k_norm.of(kv), seen.key_scale[..., kv, :])
+
+
+def _of_one(index: int, W: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    W_P, b = (None if one is None else one[index] for one in others)
+    return W[index], W_P, b
+
+
+# ---- parts of the stream before a layer ----
+
+
+def source_streams(expansion: Expansion, layer: int) -> dict[str, Float[Tensor, "*batch pos d_model"]]:
+    """For every source before the layer, the sum of all its paths, of any order, into the stream there; one pass."""
+    names = sources_before(expansion.sources, layer)
+    x = torch.stack([expansion.sources[name] for name in names])
+    for block, seen in list(expansion.frozen.layers)[:layer]:
+        # In the order of their layers: those written later come after.
+        written = sum(source_layer(name) < block.layer for name in names)
+        x[:written] += heads_output(block, seen, x[:written])
+    return dict(zip(names, x, strict=True))
+
+
+def lag_streams(expansion: Expansion, layer: int, lags: int) -> dict[str, Float[Tensor, "*batch pos d_model"]]:
+    """The stream before the layer by how far back what it says comes from: `lag 0` … `lag {lags − 1}`, and `further`.
+
+    Whatever enters the stream at a position (embedding, MLP output, bias) is of lag 0 there; a head that moves it from
+    j to i adds i − j. Lags only grow, so that those up to a bound are exact without the others.
+    """
+    x = torch.zeros(lags, *expansion.sources["embed"].shape, dtype=expansion.sources["embed"].dtype)
+    total = x[0].clone()
+    for source in _written(expansion, -1):
+        x[0], total = x[0] + source, total + source
+    for block, seen in list(expansion.frozen.layers)[:layer]:
+        total = sum(_written(expansion, block.layer), total + heads_output(block, seen, total))
+        moved = torch.zeros_like(x)
+        for lag in range(lags):
+            # Of the pattern, what moves by exactly this many positions.
+            moved[lag:] += heads_output(
+                block, replace(seen, pattern=seen.pattern.tril(-lag).triu(-lag)), x[: lags - lag]
+            )
+        x = x + moved
+        x[0] = sum(_written(expansion, block.layer), x[0])
+    return {f"lag {lag}": part for lag, part in enumerate(x)} | {"further": total - x.sum(0)}
+
+
+def _written(expansion: Expansion, layer: int) -> list[Tensor]:
+    return [vectors for name, vectors in expansion.sources.items() if source_layer(name) == layer]
+
+
+def paths_into(
+    expansion: Expansion, layer: int, max_order: int
+) -> Iterator[tuple[list[Path], Float[Tensor, "path *batch pos d_model"]]]:
+    """Every path of at most `max_order` heads into the stream before the layer, some at a time.
+
+    Those that differ in their last head alone come together; what longer paths share is computed once.
+    """
+    for name in sources_before(expansion.sources, layer):
+        yield [Path(name)], expansion.sources[name][None]
+        yield from _longer(expansion, layer, max_order, Path(name), expansion.sources[name])
+
+
+def stream_counts(expansion: Expansion, layer: int) -> list[int]:
+    """How many paths into the stream before the layer have 0, 1, … heads."""
+    total, n_heads = [0] * (layer + 1), expansion.run.model.spec.n_heads
+    for name in sources_before(expansion.sources, layer):
+        for order, count in enumerate(path_counts(layer, n_heads, source_layer(name))):
+            total[order] += count
+    return total
+
+
+def sources_before(sources: Mapping[str, Tensor], layer: int) -> list[str]:
+    """Names of the sources that are in the stream before the layer, in the order of the layers that write them."""
+    return [name for name in sources if source_layer(name) < layer]
+
+
+def _longer(expansion: Expansion, layer: int, max_order: int, path: Path, x: Tensor) -> Iterator:
+    if path.order == max_order:
+        return
+    after = path.heads[-1][0] if path.heads else source_layer(path.source)
+    for block, seen in list(expansion.frozen.layers)[after + 1 : layer]:
+        outputs = each_head_output(block, seen, x).movedim(-3, 0)
+        found = [Path(path.source, (*path.heads, (block.layer, index))) for index in range(block.n_heads)]
+        yield found, outputs
+        for longer, output in zip(found, outputs, strict=True):
+            yield from _longer(expansion, layer, max_order, longer, output)

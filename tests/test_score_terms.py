@@ -1,0 +1,379 @@
+"""Numbers read off a head's scores, by order, source, lag and path, and the weights of a term, against the oracle."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import oracle
+import pathsum
+from cases import BY_NAME, CASES, agree
+from pathsum.behaviour.attention import prefix_matching, prefix_targets, repeated_tokens
+from pathsum.errors import ExpansionTooLarge, NotApplicable
+from pathsum.paths.paths import Path
+from pathsum.paths.qk_term import qk_term
+from pathsum.paths.scores import expand_scores
+from pathsum.runs.graded import frozen_run
+from pathsum.runs.run import run, run_weights
+from pathsum.runs.token_pairs import previous_tokens
+from pathsum.toys import induction_model
+from pathsum.weights.model import Model
+from test_paths import recorded
+
+LAYERED = [case for case in CASES if case.spec.n_layers]
+EVERY_LAYERED_CASE = pytest.mark.parametrize("case", LAYERED, ids=repr)
+SOME = ["gpt2", "three_layers_rotary_rms", "three_layers_alibi", "gemma3", "stablelm_qk", "phi_qk", "olmo2", "gpt_oss",
+        "positions_and_norms_across_heads", "post_layer_norm"]  # fmt: skip
+SOME_CASES = pytest.mark.parametrize("case", [BY_NAME[name] for name in SOME], ids=repr)
+
+
+def last_head(case) -> tuple[int, int]:
+    return case.spec.n_layers - 1, case.spec.n_heads - 1
+
+
+def expansion_of(case):
+    layer, index = last_head(case)
+    return expand_scores(recorded(case), f"L{layer}H{index}")
+
+
+@cache
+def oracle_terms(name: str) -> list[tuple[str, str, np.ndarray]]:
+    """(query path, key path, scores): what does not read the stream is `constant`, ALiBi taken out of it."""
+    case = BY_NAME[name]
+    layer, index = last_head(case)
+    spelled = lambda p: " → ".join([p.source, *(f"L{at}H{head}" for at, head in p.heads)])
+    found = []
+    for q, k, part in oracle.score_terms(case.spec, case.arrays, case.recorded, layer, index):
+        alibi = oracle.alibi_table(case.spec, layer, index, len(case.tokens))
+        found.append((spelled(q), spelled(k), part - alibi * (q.source == k.source == "constant")))
+    return found
+
+
+def visible(case, n: int | None = None) -> np.ndarray:
+    layer, _ = last_head(case)
+    n, window = len(case.tokens) if n is None else n, case.spec.layers[layer].window
+    return np.array([[j <= i and (window is None or i - j < window) for j in range(n)] for i in range(n)])
+
+
+def means(case, table: np.ndarray, pairs) -> tuple[float, float]:
+    """The mean of a table over pairs, and of the same less the mean over what the destination can see; with loops."""
+    seen = visible(case, len(table))
+    plain = [table[i, j] for i, j in pairs]
+    centred = [table[i, j] - np.mean([table[i, k] for k in range(len(table)) if seen[i, k]]) for i, j in pairs]
+    return np.mean(plain).item(), np.mean(centred).item()
+
+
+def grouped(case, names, pairs) -> dict[tuple[str, str], np.ndarray]:
+    """The oracle's terms summed by what `names` calls each side."""
+    found: dict[tuple[str, str], np.ndarray] = {}
+    for q, k, part in oracle_terms(case.name):
+        group = names(q), names(k)
+        found[group] = found.get(group, 0) + np.array(means(case, part, pairs))
+    return found
+
+
+def source_of(path: str) -> str:
+    return path.split(" → ")[0]
+
+
+def shares_agree(shares, wanted: dict[tuple[str, str], np.ndarray]) -> None:
+    """`positions` and `bias` are one part of the oracle's, `constant`."""
+    found: dict[tuple[str, str], np.ndarray] = {}
+    apart = lambda name: "constant" if name in ("positions", "bias") else name
+    for a, q in enumerate(shares.queries):
+        for b, k in enumerate(shares.keys):
+            group = apart(q), apart(k)
+            found[group] = found.get(group, 0) + shares.values[:, a, b].numpy()
+    constants = {pair: values for pair, values in wanted.items() if pair not in found}
+    assert all(np.abs(values).max() <= 1e-12 for values in constants.values())
+    size = max(np.abs(values).max() for values in wanted.values())
+    for pair, values in found.items():
+        agree(values / size, wanted[pair] / size if np.any(wanted[pair]) else np.zeros(2), 1e-10)
+
+
+# ---- all scores by source ----
+
+
+@EVERY_LAYERED_CASE
+def test_scores_by_source_sum_to_the_scores(case):
+    for layer in range(case.spec.n_layers):
+        split = expand_scores(recorded(case), f"L{layer}H0").by_source()
+        assert split.check() <= 1e-12
+        assert {"embed"} <= set(split.queries) and not any(name.startswith(f"L{layer}.") for name in split.queries)
+
+
+@SOME_CASES
+def test_scores_by_source_are_the_oracles_terms_summed(case):
+    split = expansion_of(case).by_source()
+    for a, q in enumerate(split.queries):
+        for b, k in enumerate(split.keys):
+            if not {"positions", "bias"} & {q, k}:
+                terms = [part for p, r, part in oracle_terms(case.name) if (source_of(p), source_of(r)) == (q, k)]
+                agree(split.scores[a, b], sum(terms), 1e-10)
+
+
+# ---- numbers read off at pairs ----
+
+
+PAIRS = [(3, 1), (4, 2), (4, 4), (6, 6), (6, 5)]
+
+
+@SOME_CASES
+@pytest.mark.parametrize("pairs", [[(4, 3)], [(-1, 5)], PAIRS], ids=["one", "last", "several"])
+def test_shares_at_pairs_are_means_of_the_oracles_terms(case, pairs):
+    n = len(case.tokens)
+    listed = [(i % n, j) for i, j in pairs if visible(case)[i % n, j]]
+    at = expansion_of(case).at(listed)
+    shares_agree(at.by_path(), grouped(case, lambda path: path, listed))
+    shares_agree(at.by_source, grouped(case, source_of, listed))
+    order = lambda path: path if path == "constant" else str(path.count("→"))
+    shares_agree(at.by_order, grouped(case, order, listed))
+    layer, index = last_head(case)
+    agree(at.target, means(case, expansion_of(case)._target().numpy(), listed), 1e-10)
+    agree(at.distance, means(case, oracle.alibi_table(case.spec, layer, index, n), listed), 1e-10)
+    for shares in (at.by_path(), at.by_source, at.by_order, at.by_lag()):
+        assert shares.error <= 1e-12 and not shares.longer.any()
+
+
+def stream_from(case, layer: int, origin: int) -> np.ndarray:
+    """What everything that enters the stream at one position has become before a layer."""
+    x = np.zeros((len(case.tokens), case.spec.d_model))
+    entered = oracle.sources(case.spec, case.arrays, case.recorded)
+    for at in range(layer + 1):
+        heads = range(case.spec.n_heads) if at else ()
+        through = [oracle.through_head(case.spec, case.arrays, case.recorded, at - 1, h, x) for h in heads]
+        x = x + sum(through, np.zeros_like(x))
+        for _, start, vectors in entered:
+            if start == at:
+                x[origin] += vectors[origin]
+    return x
+
+
+@SOME_CASES
+@pytest.mark.parametrize("lags", [1, 2, 3, 12])
+def test_shares_by_lag_are_those_of_single_positions(case, lags):
+    layer, index = last_head(case)
+    n, side = len(case.tokens), oracle.linear_side
+    streams = [stream_from(case, layer, origin) for origin in range(n)]
+    q, k = (
+        [side(case.spec, case.arrays, case.recorded, layer, index, which, x) for x in streams] for which in ("Q", "K")
+    )
+    wanted: dict[tuple[str, str], np.ndarray] = {}
+    name = lambda lag: f"lag {lag}" if lag < lags else "further"
+    pairs = [(i, j) for i, j in PAIRS if visible(case)[i, j]]
+    scale = case.spec.layers[layer].score_scale
+    found = expansion_of(case).at(pairs).by_lag(lags)
+    for a, b in [(a, b) for a in range(n) for b in range(n)]:
+        # Origins that are a before the destination and b before each of the sources it can see.
+        table = np.zeros((n, n))
+        for i in range(a, n):
+            for j in range(b, n):
+                table[i, j] = scale * q[i - a][i] @ k[j - b][j]
+        group = name(a), name(b)
+        wanted[group] = wanted.get(group, 0) + np.array(means(case, table, pairs))
+    for (query, key), values in wanted.items():
+        agree(found.share(query, key).values, values, 1e-9) if np.abs(values).max() > 1e-9 else None
+    assert found.error <= 1e-12
+    assert found.queries[: lags + 1] == (*(f"lag {lag}" for lag in range(lags)), "further")
+
+
+@EVERY_LAYERED_CASE
+def test_named_pairs_are_those_the_tokens_single_out(case):
+    tokens = torch.tensor([1, 2, 3, 1, 2, 3, 1])
+    taken = run_weights(Model(case.name, case.weights), case.weights, tokens)
+    expansion = expand_scores(taken, f"L{case.spec.n_layers - 1}H0")
+    for named, mask in (("induction", prefix_targets(tokens)), ("previous", previous_tokens(tokens))):
+        seen = torch.tensor(visible(case, 7))
+        wanted = [(i, j) for i, j in mask.nonzero().tolist() if seen[i, j]]
+        if not wanted:
+            with pytest.raises(NotApplicable, match=f"no {named} pairs in this text of 7 tokens"):
+                expansion.at(named)
+            continue
+        found = expansion.at(named)
+        agree(found.target, expansion.at(wanted).target)
+        agree(found.target, means(case, expansion._target().numpy(), wanted))
+        agree(expansion.at(mask & seen).by_order.values, found.by_order.values)
+    assert previous_tokens(tokens).nonzero().tolist() == [[i, i - 1] for i in range(1, 7)]
+
+
+@EVERY_LAYERED_CASE
+def test_a_batch_is_the_mean_over_its_members(case):
+    rows = (case.tokens, (case.tokens + 3) % case.spec.d_vocab)
+    model, name = Model("batch", case.weights), f"L{case.spec.n_layers - 1}H0"
+    many = expand_scores(run_weights(model, case.weights, torch.stack(rows)), name).at("previous")
+    single = [expand_scores(run_weights(model, case.weights, row), name).at("previous") for row in rows]
+    for which in (lambda at: at.by_order, lambda at: at.by_source, lambda at: at.by_lag(), lambda at: at.by_path(1)):
+        agree(which(many).values, torch.stack([which(one).values for one in single]).mean(0), 1e-11)
+    assert many.by_path(1).error <= 1e-12
+
+
+@SOME_CASES
+def test_any_weights_can_be_read_off(case):
+    expansion = expansion_of(case)
+    n = len(case.tokens)
+    weights = torch.randn(3, n, n, dtype=torch.float64) * torch.tensor(visible(case))
+    readout, split = expansion.toward(weights), expansion.by_order()
+    agree(readout.by_order.values, torch.einsum("wij,qkij->wqk", weights, split.scores), 1e-11)
+    assert readout.by_order.error <= 1e-12
+    agree(expansion.toward(torch.zeros(1, n, n)).by_order.values, torch.zeros(1, *split.scores.shape[:2]))
+
+
+# ---- bounds and rests ----
+
+
+def test_what_is_not_listed_is_told():
+    at = expansion_of(BY_NAME["three_layers_rotary_rms"]).at(PAIRS)
+    every, few = at.by_path(), at.by_path(max_order=1)
+    longer = [
+        every.values[:, a, b]
+        for a, q in enumerate(every.queries)
+        for b, k in enumerate(every.keys)
+        if max(q.count("→"), k.count("→")) > 1
+    ]
+    agree(few.longer, torch.stack(longer).sum(0), 1e-11)
+    assert few.error <= 1e-12 and few.values.shape < every.values.shape
+    best = few.strongest(5)
+    sizes = few.values[1].abs().flatten().sort(descending=True).values
+    agree(torch.stack([one.values[1].abs() for one in best]), sizes[:5])
+    by_score = few.strongest(1, by=0)[0]
+    assert abs(by_score.values[0]) == few.values[0].abs().max()
+    for one in best:
+        agree(one.values, few.share(one.query, one.key).values)
+    agree(few.rest(best) + sum(one.values for one in best) + few.longer + few.distance, few.target, 1e-11)
+
+
+def test_a_bound_is_asked_for(monkeypatch):
+    at = expansion_of(BY_NAME["three_layers_normed"]).at([(4, 2)])
+    n = len(at.by_path(1).queries) - 1  # a bias is no path
+    assert len(at.by_path(1, limit=n**2).queries) == n + 1
+    with pytest.raises(ExpansionTooLarge, match=rf"{n**2:,} pairs of paths with at most 1 heads.*max_order=.*limit="):
+        at.by_path(1, limit=n**2 - 1)
+    monkeypatch.setattr("pathsum.paths.score_readout.HELD", 10)
+    with pytest.raises(ExpansionTooLarge, match=r"at 1 destinations are .* 10 fit; pass a smaller max_order= or pairs"):
+        at.by_path(1)
+
+
+def test_pairs_that_are_none_are_refused():
+    expansion, windowed = expansion_of(BY_NAME["gpt2"]), expand_scores(recorded(BY_NAME["gemma3"]), "L0H0")
+    n = len(BY_NAME["gpt2"].tokens)
+    for pairs, message in (
+        ("next", "no pairs named 'next'; there are induction, previous"),
+        ([], "at least one"), ([(1, 2, 3)], r"\(destination, source\)"), ([(9, 1)], "no position 9"),
+        ([(1, -8)], "no position -8"), ([(2, 3)], "position 2 does not attend to position 3: it comes later"),
+        (torch.zeros(n, n, dtype=torch.bool), "mask is empty"),
+        (torch.ones(3, 3, dtype=torch.bool), r"a mask of pairs is \[7, 7\] here, not \[3, 3\]"),
+    ):  # fmt: skip
+        with pytest.raises(NotApplicable, match=message):
+            expansion.at(pairs)
+    with pytest.raises(NotApplicable, match="position 5 does not attend to position 1: it is outside the layer's"):
+        windowed.at([(5, 1)])
+    with pytest.raises(NotApplicable, match=r"weights are \[read, \[7, 7\]\] here"):
+        expansion.toward(torch.ones(1, 3, 3))
+    with pytest.raises(NotApplicable, match="must be zero on what causality"):
+        expansion.toward(torch.ones(1, 7, 7))
+    with pytest.raises(NotApplicable, match="at least one, lag 0"):
+        expansion.at("previous").by_lag(0)
+
+
+# ---- the weights of a term ----
+
+
+def dense_into(case, path: Path) -> np.ndarray:
+    matrix = case.arrays["W_E"] if path.source == "embed" else np.eye(case.spec.d_model)
+    for layer, head in path.heads:
+        matrix = oracle.dense_OV(case.spec, case.arrays, layer, head) @ matrix
+    return matrix
+
+
+@pytest.mark.parametrize("name", ["gpt2", "three_layers_rotary_rms", "qwen2", "three_layers_alibi", "neox"])
+@pytest.mark.parametrize(("query", "key"), [("embed", "embed → L0H1"), ("L0H1", "L0H0"), ("L0.mlp", "embed"),
+                                            ("embed → L0H0 → L1H1", "L0H1")])  # fmt: skip
+def test_the_weights_of_a_term_are_the_oracles_product(name, query, key):
+    case, delta = BY_NAME[name], 2.0
+    layer, index = last_head(case)
+    paths = [Path.parse(text, case.spec) for text in (query, key)]
+    if any(path.heads and path.heads[-1][0] >= layer for path in paths):
+        with pytest.raises(NotApplicable, match=f"does not end before layer {layer}"):
+            qk_term(case.folded, f"L{layer}H{index}", query, key, delta)
+        return
+    term = qk_term(case.folded, f"L{layer}H{index}", query, key, delta)
+    wanted = dense_into(case, paths[0]).T @ oracle.dense_QK(case.spec, case.arrays, layer, index, delta)
+    wanted = wanted @ dense_into(case, paths[1])
+    agree(term.matrix.dense(), wanted, 1e-11)
+    assert term.matrix.rank <= case.spec.d_head
+    if paths[0].source == paths[1].source:
+        assert term.matching_score == pytest.approx(oracle.eigenvalue_share(wanted), abs=1e-8)
+    else:
+        with pytest.raises(NotApplicable, match="one side is over tokens"):
+            _ = term.matching_score
+
+
+@pytest.mark.parametrize("name", ["biases_without_norm", "two_layers_wide_heads", "three_layers_alibi"])
+def test_without_norms_a_term_is_its_patterns_with_its_weights(name):
+    case = BY_NAME[name]
+    expansion = expansion_of(case)
+    patterns = lambda path: [expansion.expansion.run.frozen.layers[at].pattern[head] for at, head in path.heads]
+    for term in expansion.terms(max_order=1):
+        if not (term.query.startswith("embed") and term.key.startswith("embed")):
+            continue
+        weights = expansion.weights_of(term.query, term.key)
+        A_q, A_k = (sum(patterns(side), torch.zeros(1)) if side.heads else torch.eye(len(case.tokens)).double()
+                    for side in (weights.query, weights.key))  # fmt: skip
+        over_tokens = weights.matrix.dense()[case.tokens][:, case.tokens]
+        agree(term.scores, expansion.block.attention.score_scale * A_q @ over_tokens @ A_k.mT, 1e-11)
+
+
+def test_with_rotary_positions_a_term_is_one_of_a_distance():
+    case = BY_NAME["three_layers_rotary_rms"]
+    expansion = expansion_of(case)
+    (direct,) = [term for term in expansion.terms(max_order=0) if term.query == term.key == "embed"]
+    S = expansion.expansion.run.frozen.layers[expansion.layer].attention_scale
+    with pytest.raises(NotApplicable, match="pass delta="):
+        expansion.weights_of()
+    for i, j in ((5, 5), (5, 2), (6, 0)):
+        own = expansion.weights_of(delta=i - j).matrix.entries(case.tokens[[i]], case.tokens[[j]])
+        agree(direct.scores[i, j], expansion.block.attention.score_scale * S[i] * S[j] * own[0], 1e-11)
+
+
+def test_a_term_prints_as_the_paper_writes_it():
+    case = BY_NAME["gpt2"]
+    term = qk_term(case.folded, "L1H2", "embed", "L0H1")
+    assert str(term) == "Id ⊗ A^{L0H1} ⊗ W_Eᵀ W_QK^{L1H2} W_OV^{L0H1} W_E"
+    assert str(qk_term(case.folded, "L1H2", "L0H0", "pos")) == ("A^{L0H0} ⊗ Id ⊗ W_Eᵀ W_OV^{L0H0}ᵀ W_QK^{L1H2} · pos")
+
+
+# ---- what they show ----
+
+
+def test_a_planted_induction_head_compares_its_token_with_the_one_before_the_source():
+    model = induction_model()
+    tokens = repeated_tokens(model.spec, 8, 2)
+    at = expand_scores(run(model, tokens, dtype=torch.float64), "L1H1").at("induction")
+    best = at.by_path().strongest(1)[0]
+    assert (best.query, best.key) == ("embed", "embed → L0H0")
+    agree(best.values[0], at.target[0], 1e-9)
+    agree(at.by_lag().share("lag 0", "lag 1").values[0], at.target[0], 1e-9)
+    # What the head's keys have against the first position alone is beside it.
+    agree(best.values[1] + at.by_path().share("embed", "positions").values[1], at.target[1], 1e-9)
+    assert qk_term(frozen_run(at.expansion.run).weights, "L1H1", "embed", "L0H0").matching_score == pytest.approx(1)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The built-in model's best induction head, at induction pairs of repeated random tokens."""
+    model = pathsum.open("two-layer")
+    recorded = run(model, repeated_tokens(model.spec, 64, 2), dtype=torch.float64)
+    matching = prefix_matching(recorded.frozen.layers[1].pattern, recorded.tokens)
+    return recorded, expand_scores(recorded, f"L1H{int(matching.argmax())}")
+
+
+def test_two_layers_induction_head_compares_its_token_with_the_one_before_the_source(trained):
+    """Three quarters of its score; the rest compares the token before with the one before that."""
+    _, expansion = trained
+    lags = expansion.at("induction").by_lag(3)
+    first, second = lags.strongest(2)
+    assert (first.query, first.key) == ("lag 0", "lag 1") and first.values[1] > 0.7 * lags.target[1]
+    assert (second.query, second.key) == ("lag 1", "lag 2") and second.values[1] > 0.15 * lags.target[1]
+    assert (first.values + second.values)[1] > 0.97 * lags.target[1]
+    assert lags.error < 1e-12
