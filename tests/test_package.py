@@ -13,7 +13,7 @@ EXPORTED = [
     "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigrams", "bugs", "composition",
     "describe", "eigenvalues", "entries", "expand", "expand_prompt", "expand_scores", "importance", "importance_heads",
     "importance_layers", "in_context", "induction", "matching", "open", "pointer", "positional", "reconstruction",
-    "repeats", "run", "save", "spectra", "take", "toys", "trigrams", "verify",
+    "repeats", "run", "save", "spectra", "take", "toys", "trigrams", "verify", "virtual", "virtual_head",
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathsum.lowrank import LowRank as LowRank
     from pathsum.paths.logits import expand as expand
     from pathsum.paths.scores import expand_scores as expand_scores
+    from pathsum.paths.virtual import virtual_head as virtual_head
     from pathsum.runs.run import run as run
     from pathsum.study.prompt import expand_prompt as expand_prompt
     from pathsum.study.readings import (
@@ -75,6 +76,9 @@ if TYPE_CHECKING:
     from pathsum.study.readings import (
         trigrams as trigrams,
     )
+    from pathsum.study.readings import (
+        virtual as virtual,
+    )
     from pathsum.study.verify import verify as verify
     from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
     from pathsum.weights.families.family import Family as Family
@@ -87,7 +91,7 @@ if TYPE_CHECKING:
 _READINGS = (
     "attention", "bigrams", "bugs", "composition", "describe", "eigenvalues", "entries", "importance",
     "importance_heads", "importance_layers", "in_context", "induction", "matching", "pointer", "positional",
-    "reconstruction", "repeats", "spectra", "trigrams",
+    "reconstruction", "repeats", "spectra", "trigrams", "virtual",
 )  # fmt: skip
 
 _PLACES = {
@@ -103,6 +107,7 @@ _PLACES = {
     "run": ("pathsum.runs.run", "run"),
     "expand": ("pathsum.paths.logits", "expand"),
     "expand_scores": ("pathsum.paths.scores", "expand_scores"),
+    "virtual_head": ("pathsum.paths.virtual", "virtual_head"),
     "expand_prompt": ("pathsum.study.prompt", "expand_prompt"),
     "verify": ("pathsum.study.verify", "verify"),
     "toys": ("pathsum.toys", None),

@@ -37,6 +37,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "memory": "What may be held beyond the weights, such as 4GB.",
     },
     "matching": {"z": "Only pairs whose K-composition has at least this z."},
+    "virtual": {"pairs": "Leave out, one by one, this many pairs, the largest in size."},
     "positional": {"lags": "How many lags."},
     "pointer": {"positions": "How many of the first positions."},
     "spectra": {"exact": "Rank every token, however large the vocabulary, instead of a random sample."},

@@ -160,6 +160,17 @@ READINGS: tuple[Reading, ...] = (
         "importance",
     ),
     Reading(
+        "virtual", "Virtual heads", "Virtual Attention Heads; Term Importance Analysis", ("weights", "text"),
+        (SOURCE, DESTINATION,
+         Column("size", NATS, "root mean square, over positions and vocabulary, of the centred logits of all terms "
+                "whose last two heads these are"),
+         Column("cost_without", NATS, "loss added when these terms are left out; null: not among the largest"),
+         *_errors("cost_without"),
+         Column("copying_score", NUMBER, "Σλ/Σ|λ| of W_U W_OV^{h2} W_OV^{h1} W_E; null likewise"),
+         Column("v_effect", NUMBER, "V-composition less baseline", "O"), Column("v_z", NUMBER, "its z", "O")),
+        "virtual", in_report=False,
+    ),
+    Reading(
         "entries", "Strongest QK and OV entries",
         "Splitting Attention Head Terms into QK and OV Circuits", ("weights",),
         (HEAD, Column("circuit", "", "QK or OV"), Column("rank", COUNT, "1 is the largest"),

@@ -99,7 +99,7 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
         bos = model.spec.bos if starts_with_bos(model.spec, subject.bos) else None
         found["text"] = {"source": subject.text_source, "sequences": len(subject.windows)}
         found["text"] |= {"context": subject.context_length, "bos": bos}
-        if reading is not None and reading.name.startswith("importance"):
+        if reading is not None and reading.module in ("importance", "virtual"):
             found["text"] |= {"positions_scored": len(subject.scored_rows)}
     if "random tokens" in needs:
         found["random_tokens"] = {"block": subject.block_length, "copies": 3, "batch": subject.batch}
