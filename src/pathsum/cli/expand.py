@@ -40,7 +40,7 @@ def expand(
     the sum is the last line. "centred" is what they add beyond what they add to the whole vocabulary on average: the
     softmax sees nothing else.
     """
-    chosen = _prompt(prompt, text, ids)
+    chosen = prompt_of("expand", prompt, text, ids)
 
     from pathsum.report.prompt import print_expansion
     from pathsum.study.prompt import expand_prompt
@@ -55,10 +55,10 @@ def expand(
         print_expansion(result)
 
 
-def _prompt(*given: str | None) -> str | list[int]:
+def prompt_of(command: str, *given: str | None) -> str | list[int]:
     """The one of prompt, --text and --ids that is given."""
     if sum(one is not None for one in given) != 1:
-        raise typer.BadParameter('give one prompt: pathsum expand MODEL "some text" (or --text, or --ids 3,1,4)')
+        raise typer.BadParameter(f'give one prompt: pathsum {command} MODEL "some text" (or --text, or --ids 3,1,4)')
     prompt, text, ids = given
     if ids is None:
         return text if prompt is None else prompt  # type: ignore[return-value]
