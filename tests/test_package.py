@@ -12,8 +12,9 @@ from pathsum.study.catalogue import BY_NAME, READINGS
 EXPORTED = [
     "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigrams", "bugs", "composition",
     "describe", "eigenvalues", "entries", "expand", "expand_prompt", "expand_scores", "importance", "importance_heads",
-    "importance_layers", "in_context", "induction", "matching", "open", "pointer", "positional", "reconstruction",
-    "repeats", "run", "save", "spectra", "take", "toys", "trigrams", "verify", "virtual", "virtual_head",
+    "importance_layers", "in_context", "induction", "log_probability", "logit",
+    "logit_difference", "matching", "open", "paths_of_prompt", "pointer", "positional", "reconstruction",
+    "repeats", "run", "save", "spectra", "strongest_paths", "take", "toys", "trigrams", "verify", "virtual", "virtual_head",
 ]  # fmt: skip
 
 

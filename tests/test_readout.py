@@ -52,6 +52,17 @@ def test_sources_and_orders_are_the_sums_of_their_paths(case):
 
 
 @EVERY_CASE
+def test_a_path_alone_forward_and_from_each_position_is_its_term(case):
+    readout = expansion_of(case).toward(directions(case), 3)
+    found = readout.terms(case.spec.n_layers)
+    for path, value in zip(found.paths[:60], found.values, strict=False):
+        agree(readout.value(path), value, 1e-10)
+        positions = readout.by_position(path)
+        agree(positions.sum(-1), value, 1e-10)
+        assert not positions[..., 4:].any()
+
+
+@EVERY_CASE
 def test_terms_up_to_an_order_are_those_of_all_terms(case):
     readout = expansion_of(case).toward(directions(case))
     everything = readout.terms(case.spec.n_layers)

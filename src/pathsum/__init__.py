@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from pathsum.lowrank import LowRank as LowRank
     from pathsum.paths.logits import expand as expand
     from pathsum.paths.scores import expand_scores as expand_scores
+    from pathsum.paths.search import strongest_paths as strongest_paths
+    from pathsum.paths.target import log_probability as log_probability
+    from pathsum.paths.target import logit as logit
+    from pathsum.paths.target import logit_difference as logit_difference
     from pathsum.paths.virtual import virtual_head as virtual_head
     from pathsum.runs.run import run as run
+    from pathsum.study.paths import paths_of_prompt as paths_of_prompt
     from pathsum.study.prompt import expand_prompt as expand_prompt
     from pathsum.study.readings import (
         attention as attention,
@@ -109,6 +114,11 @@ _PLACES = {
     "expand_scores": ("pathsum.paths.scores", "expand_scores"),
     "virtual_head": ("pathsum.paths.virtual", "virtual_head"),
     "expand_prompt": ("pathsum.study.prompt", "expand_prompt"),
+    "paths_of_prompt": ("pathsum.study.paths", "paths_of_prompt"),
+    "strongest_paths": ("pathsum.paths.search", "strongest_paths"),
+    "logit": ("pathsum.paths.target", "logit"),
+    "logit_difference": ("pathsum.paths.target", "logit_difference"),
+    "log_probability": ("pathsum.paths.target", "log_probability"),
     "verify": ("pathsum.study.verify", "verify"),
     "toys": ("pathsum.toys", None),
     **{name: ("pathsum.study.readings", name) for name in _READINGS},

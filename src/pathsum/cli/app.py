@@ -10,6 +10,7 @@ import typer
 
 from pathsum.cli.expand import expand
 from pathsum.cli.models import models
+from pathsum.cli.paths import paths
 from pathsum.cli.per_source import per_source
 from pathsum.cli.read import read
 from pathsum.cli.reading import add_reading
@@ -36,6 +37,7 @@ def build_app(wanted: str | None) -> typer.Typer:
     app.command("train")(train)
     app.command("read")(read)
     app.command("expand")(expand)
+    app.command("paths")(paths)
     app.command("verify")(verify)
     app.command("per-source")(per_source)
     for reading in READINGS:

@@ -1,7 +1,7 @@
 """How large the vector of any single path can be: what a search may leave out (see `search`).
 
 1. `W_O^h = U_h R_h` with orthonormal columns U_h: what a head writes is as long as its coordinates `R_h m`.
-2. From a source the coordinates are known exactly. From an earlier head they are at most `κ(h, h') Σ_j A_ij S_j q_h'[j]`,
+2. From a source the coordinates are known exactly. From an earlier head they are at most `κ Σ_j A_ij S_j q_h'[j]`,
    `κ` the largest singular value of `R_h W_V^h U_h'` (from above: `tr((MᵀM)⁴)^(1/8)`): what one head writes and the
    next does not read costs nothing, which a product of two norms would charge for.
 3. The largest over all heads so far bounds what every path up to a layer writes, at each position.

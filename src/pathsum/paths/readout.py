@@ -18,7 +18,14 @@ from torch import Tensor
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.paths import HeadIndex, Path, path_counts, source_layer
 from pathsum.runs.graded import FrozenRun
-from pathsum.runs.linear import each_head_transposed, head_covectors, heads_transposed, mixed_values, one_head_output
+from pathsum.runs.linear import (
+    each_head_transposed,
+    head_covectors,
+    heads_transposed,
+    mixed_values,
+    one_head_output,
+    one_head_transposed,
+)
 from pathsum.runs.run import Run
 
 Chain = tuple[HeadIndex, ...]
@@ -141,6 +148,21 @@ class Readout:
             block, seen = self.frozen.blocks[layer], self.frozen.run.frozen.layers[layer]
             x = one_head_output(block, seen, index, x)
         return _inner(x, self.covectors)
+
+    @torch.no_grad()
+    def by_position(self, path: Path) -> Float[Tensor, "read *batch pos"]:
+        """What one path adds from its source at each position: from which token it comes.
+
+        Of `unembed.bias`, which is at the readout's own position, all of it there.
+        """
+        if path.source == "unembed.bias":
+            found = torch.zeros_like(self.covectors[..., 0])
+            found[..., self.position] = self._bias()[0][0]
+            return found
+        g = self.covectors
+        for layer, index in reversed(path.heads):
+            g = one_head_transposed(self.frozen.blocks[layer], self.frozen.run.frozen.layers[layer], index, g)
+        return torch.einsum("...pd,...pd->...p", self.sources[path.source], g)
 
     def _written_by(self, layer: int) -> list[str]:
         return [name for name in self.sources if source_layer(name) == layer]

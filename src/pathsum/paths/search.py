@@ -78,12 +78,14 @@ def strongest_paths(
         raise NotApplicable(f"count is {count} and width {width}; both must be at least 1")
     start, search = time.monotonic(), _Search(readout, count)
     most = max(1, NUMBERS // max(1, search.g.numel()))
-    found, wide = search.sweep(min(width or WIDTH, most), torch.zeros(())), width or WIDTH
+    wide, begun = min(width or WIDTH, most), time.monotonic()
+    found = search.sweep(wide, torch.zeros(()))
     while width is None and not found.certified and wide < most:
-        spent, wide = time.monotonic() - start, wide * GROWTH
-        if spent * (1 + GROWTH) > seconds:
+        now = time.monotonic()
+        if now - start + GROWTH * (now - begun) > seconds:
             break
-        found = search.sweep(min(wide, most), found.values[-1].abs() if len(found.values) == count else torch.zeros(()))
+        wide, begun = min(wide * GROWTH, most), now
+        found = search.sweep(wide, found.values[-1].abs() if len(found.values) == count else torch.zeros(()))
     return found
 
 
@@ -137,7 +139,7 @@ class _Search:
             parents += nodes[which].tolist()
             heads += (first + index).tolist()
             g, nodes = torch.cat([g[kept], longer]), torch.cat([nodes[kept], names])
-        paths = [self._path(*where, parents, heads) for where in best.where.tolist()]
+        paths = [self._path(source, node, head, parents, heads) for source, node, head in best.where.tolist()]
         return self._listed(paths, best.values, bound, width)
 
     def _kept(

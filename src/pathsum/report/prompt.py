@@ -24,7 +24,7 @@ def print_expansion(result: Result, console: Console | None = None) -> None:
     asked, options = result.manifest["prompt"], result.manifest["options"]
     parts = {part: [row for row in result.rows() if row["part"] == part] for part in ("order", "source", "term")}
     console.print(Text(f"Expansion of a logit, {printable(result.manifest['model'])}", style="bold"))
-    console.print(_tokens(asked))
+    console.print(prompt_tokens(asked))
     console.print(Text(_question(asked)), highlight=False)
     console.print(_paths("by order", _few_orders(parts["order"], options["max_order"])))
     console.print(_sources(parts["source"], options["top"]))
@@ -43,7 +43,7 @@ def _question(asked: dict[str, Any]) -> str:
     )
 
 
-def _tokens(asked: dict[str, Any]) -> Text:
+def prompt_tokens(asked: dict[str, Any]) -> Text:
     """`|The|·capital|[·of]|`: as they were run, the chosen position marked."""
     first = max(0, min(asked["position"] + 1, len(asked["token_strings"])) - TOKENS)
     shown = Text("tokens: " + ("… |" if first else "|"), style="dim")

@@ -77,6 +77,15 @@ def each_head_transposed(block: Block, seen: FrozenLayer, r: Float[Tensor, "*any
     return read * seen.attention_scale[..., None, :, None]
 
 
+def one_head_transposed(
+    block: Block, seen: FrozenLayer, index: int, g: Float[Tensor, "*any pos d_model"]
+) -> Float[Tensor, "*any pos d_model"]:
+    """The transpose of `one_head_output`."""
+    r = linear(g * seen.post_attention_scale.unsqueeze(-1), block.W_O[index].mT)
+    moved = attend(seen.pattern[..., index : index + 1, :, :].mT, r.unsqueeze(-3)).squeeze(-3)
+    return linear(moved, block.W_V[index // block.group].mT) * seen.attention_scale.unsqueeze(-1)
+
+
 def heads_transposed(block: Block, seen: FrozenLayer, g: Float[Tensor, "*any pos d_model"]) -> Tensor:
     """The transpose of `heads_output`: `⟨heads_output(x), g⟩ = ⟨x, heads_transposed(g)⟩`, `[..., pos, d_model]`."""
     moved = seen.pattern.mT @ head_covectors(block, seen, g)

@@ -1,0 +1,131 @@
+"""Which paths made a prediction: the strongest of all, to a logit, a logit difference or a log-probability."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pathsum.paths import target as targets
+from pathsum.paths.logits import expand
+from pathsum.paths.readout import Readout, place
+from pathsum.paths.removal import Removal, removed
+from pathsum.paths.search import Strongest, strongest_paths
+from pathsum.paths.target import Target
+from pathsum.runs.run import Run, run
+from pathsum.study.reading import Column, Reading, Rows
+from pathsum.study.result import Result, manifest, table
+from pathsum.study.subject import Subject
+from pathsum.weights.model import Model
+from pathsum.weights.tokens import token_id, token_strings
+
+PATHS = Reading(
+    "paths", "The strongest paths to a prediction", "The Path Expansion Trick; Path Expansion of Logits", ("weights",),
+    (Column("rank", "", "by size"), Column("path", "", "source, then heads"), Column("order", "", "heads of the path"),
+     Column("value", "nats", "what the path adds to the target, everything frozen"),
+     Column("share", "1", "value over the sum of all paths"),
+     Column("token", "", "the token from whose position most of it comes"),
+     Column("position", "", "its position, BOS counted"),
+     Column("from_position", "nats", "what comes from there"),
+     Column("equation", "", "the path in the paper's notation")),
+    "paths",
+    optional=(
+        Column("without_frozen", "nats", "change of the target without what the path wrote: it and all paths beyond it"),
+        Column("without_live", "nats", "the same, everything after it run again")),
+)  # fmt: skip
+
+
+def paths_of_prompt(
+    model: Model,
+    prompt: str | Sequence[int],
+    *,
+    target: str | int | None = None,
+    versus: str | int | None = None,
+    log_probability: bool = False,
+    at: int = -1,
+    limit: int = 100,
+    seconds: float | int = 30.0,
+    live: bool = False,
+    bos: bool | None = None,
+) -> Result:
+    """The `limit` strongest of all paths to what a model predicts after one token of a prompt.
+
+    The target is the logit of `target` (default: the model's first choice), that less the logit of `versus`, or its
+    log-probability, linearised. Positions count BOS where there is one. The search is widened until it is certified or
+    `seconds` are over; the manifest says which, with the bound on every path that is not listed. `live` also takes each
+    path out of the stream and runs the rest again.
+
+    Raises `TextError` for a token that is none, `NotApplicable` for a position that is not there.
+    """
+    recorded = run(model, prompt, bos=bos)
+    at = place(recorded, at)
+    asked = _target(recorded, target, versus, log_probability, at)
+    readout = expand(recorded).toward(asked[0].direction[None], at)
+    found = strongest_paths(readout, limit, seconds=float(seconds))
+    reactions = _removed(readout, asked[0], found) if live else None
+    rows = _rows(recorded, readout, found, reactions)
+    options = {"limit": limit, "seconds": seconds, "live": live}
+    facts = manifest(Subject(model, bos=bos), PATHS, options)
+    return Result(PATHS, table(PATHS, rows), facts | {"prompt": _facts(recorded, readout, found, *asked)})
+
+
+def _target(
+    recorded: Run, token: str | int | None, versus: str | int | None, log_probability: bool, at: int
+) -> tuple[Target, int, int | None]:
+    model = recorded.model
+    chosen = int(recorded.logits[at].argmax()) if token is None else token_id(model, token)
+    if versus is not None:
+        other = token_id(model, versus)
+        return targets.logit_difference(recorded, chosen, other, at), chosen, other
+    make = targets.log_probability if log_probability else targets.logit
+    return make(recorded, chosen, at), chosen, None
+
+
+def _removed(readout: Readout, target: Target, found: Strongest) -> dict[str, tuple[float, float]]:
+    paths = [path for path in found.paths if path.source != "unembed.bias"]
+    change: Removal = removed(readout, target, paths)
+    pairs = zip(change.frozen.tolist(), change.live.tolist(), strict=True)
+    return dict(zip(map(str, paths), pairs, strict=True))
+
+
+def _rows(recorded: Run, readout: Readout, found: Strongest, change: dict[str, tuple[float, float]] | None) -> Rows:
+    rows, names, total = [], recorded.token_strings, readout.target.item()
+    for rank, (path, value) in enumerate(zip(found.paths, found.values.tolist(), strict=True), start=1):
+        shares = readout.by_position(path)[0]
+        most = int(shares.abs().argmax())
+        row: dict[str, Any] = {"rank": rank, "path": str(path), "order": path.order, "value": value}
+        row |= {"share": value / total if total else None, "token": names[most], "position": most}
+        row |= {"from_position": shares[most].item(), "equation": path.equation}
+        if change is not None:
+            row |= dict(zip(("without_frozen", "without_live"), change.get(str(path), (None, None)), strict=True))
+        rows.append(row)
+    return rows
+
+
+def _facts(
+    recorded: Run, readout: Readout, found: Strongest, target: Target, token: int, versus: int | None
+) -> dict[str, Any]:
+    """What was asked, what the model itself says, and what is known of all paths that are not listed."""
+    names = [None if one is None else token_strings(recorded.model, [one])[0] for one in (token, versus)]
+    return {
+        "tokens": recorded.tokens.tolist(),
+        "token_strings": recorded.token_strings,
+        "bos": recorded.bos,
+        "position": target.position,
+        "target": target.kind,
+        "token": token,
+        "token_string": names[0],
+        "versus": versus,
+        "versus_string": names[1],
+        "value": target.value,
+        "start": target.start,
+        "linear": target.linear,
+        "left_out": target.left_out,
+        "paths": float(sum(readout.counts())),
+        "certified": found.certified,
+        "bound": found.bound,
+        "width": found.width,
+        "listed": found.values.double().sum().item(),
+        "rest": found.rest,
+        "error": readout.check(),
+        "error_of_single_paths": found.error,
+    }

@@ -1,0 +1,107 @@
+"""`pathsum paths`: the strongest of all paths to a prediction, from the command line to the formula."""
+
+import json
+
+import pytest
+
+import pathsum
+from cases import BY_NAME, CASES
+from pathsum.cli import main
+from pathsum.errors import NotApplicable, TextError
+from pathsum.study.paths import paths_of_prompt
+from pathsum.toys import virtual_head_model
+from pathsum.weights.model import Model
+from test_cli import succeed
+
+FAST = "two-layer-small"
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_listed_and_all_others_are_the_target_and_the_list_is_certified(case):
+    model = Model(case.name, case.weights)
+    result = paths_of_prompt(model, case.tokens.tolist(), target=1, versus=2, limit=5, live=True)
+    asked, rows = result.manifest["prompt"], result.rows()
+    run = pathsum.run(model, case.tokens.tolist())
+    raw = run.uncapped_logits[-1]
+    size = run.uncapped_logits.abs().max().item()
+    assert asked["certified"] and asked["bound"] <= abs(rows[-1]["value"]) + 1e-6
+    assert asked["linear"] == pytest.approx((raw[1] - raw[2]).item(), abs=1e-5 * size)
+    assert asked["value"] == pytest.approx((run.logits[-1, 1] - run.logits[-1, 2]).item(), abs=1e-5 * size)
+    assert sum(row["value"] for row in rows) + asked["rest"] == pytest.approx(asked["linear"], abs=2e-5 * size)
+    assert asked["error"] < 1e-5 and asked["paths"] == pathsum.expand(run).counts()
+    assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
+    for row in rows:
+        assert row["token"] == run.token_strings[row["position"]]
+        if row["path"] != "unembed.bias":
+            assert row["without_frozen"] is not None and row["without_live"] is not None
+
+
+def test_a_planted_virtual_head_is_the_strongest_path_and_its_token_the_one_two_back():
+    found = paths_of_prompt(virtual_head_model(), [5, 9, 2, 7])
+    best = found.rows()[0]
+    assert best["path"] == "embed → L0H0 → L1H0" and best["value"] == pytest.approx(20, abs=1e-3)
+    assert best["position"] == 1 and best["from_position"] == pytest.approx(20, abs=1e-3)
+    assert found.manifest["prompt"]["token"] == 9
+
+
+def test_a_log_probability_says_what_its_tangent_leaves_out():
+    found = paths_of_prompt(pathsum.open(FAST), "the cat", log_probability=True, limit=3).manifest["prompt"]
+    assert found["target"] == "log-probability"
+    assert found["value"] == pytest.approx(found["start"] + found["linear"] + found["left_out"], abs=1e-5)
+    assert abs(found["left_out"]) > 0.1
+
+
+def test_no_time_is_one_narrow_try_that_says_so_where_it_is_not_enough(monkeypatch):
+    monkeypatch.setattr("pathsum.paths.search.WIDTH", 1)
+    found = paths_of_prompt(pathsum.open(FAST), "the cat sat on the mat", seconds=0, limit=40)
+    asked = found.manifest["prompt"]
+    assert asked["width"] == 1 and not asked["certified"]
+    assert asked["bound"] > abs(found.rows()[-1]["value"])
+
+
+def test_what_is_not_there_is_refused():
+    model = pathsum.open(FAST)
+    with pytest.raises(NotApplicable, match="no position 99"):
+        paths_of_prompt(model, "the cat", at=99)
+    with pytest.raises(TextError):
+        paths_of_prompt(model, "the cat", target="no single token of any model")
+
+
+def test_the_command_prints_paths_and_what_is_known_of_all_others(capsys):
+    text = succeed(["paths", FAST, "the cat sat", "--limit", "3"], capsys)
+    assert "Strongest paths, two-layer-small" in text and "certified: no other path adds more" in text
+    assert max(map(len, text.splitlines())) <= 80
+    live = succeed(["paths", FAST, "--text", "the cat sat", "--limit", "3", "--live", "--log-probability"], capsys)
+    assert "without it" in live and "that is not linear" in live and max(map(len, live.splitlines())) <= 80
+
+
+def test_the_command_says_when_it_is_not_certified(capsys, monkeypatch):
+    monkeypatch.setattr("pathsum.paths.search.WIDTH", 1)
+    text = succeed(["paths", FAST, "the cat sat on the mat", "--seconds", "0", "--limit", "40"], capsys)
+    assert "not certified: the last adds" in text and "a path not listed might add" in text
+
+
+def test_json_is_one_object(capsys):
+    found = json.loads(succeed(["paths", FAST, "--ids", "3,1,4", "--json", "--target", "5", "--limit", "2"], capsys))
+    assert found["manifest"]["prompt"]["token_string"] == "5" and len(found["rows"]) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["the cat", "--versus", "t", "--log-probability"], "exclude each other"),
+        ([], "give one prompt"),
+        (["the cat", "--at", "50"], "no position 50"),
+    ],
+)
+def test_the_command_refuses_clearly(capsys, arguments, said):
+    with pytest.raises(SystemExit) as stopped:
+        main(["paths", FAST, *arguments])
+    captured = capsys.readouterr()
+    assert stopped.value.code and captured.out == "" and said in captured.err
+
+
+def test_a_longer_prompt_of_a_grouped_model_is_certified():
+    case = BY_NAME["qwen3"]
+    result = paths_of_prompt(Model("qwen3", case.weights), case.tokens.tolist(), limit=50)
+    assert result.manifest["prompt"]["certified"]
