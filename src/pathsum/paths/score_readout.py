@@ -111,7 +111,7 @@ class ScoreReadout:
         return self._shares([(list(found), torch.stack(list(found.values())))])
 
     @torch.no_grad()
-    def by_path(self, max_order: int | None = None, limit: int = 10_000_000) -> ScoreShares:
+    def by_path(self, max_order: int | None = None, limit: int = 20_000_000) -> ScoreShares:
         """By (query path, key path), those with at most `max_order` heads on either side.
 
         Raises `ExpansionTooLarge` when there are more than `limit` pairs, or they do not fit in memory.
