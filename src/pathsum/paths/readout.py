@@ -167,6 +167,11 @@ class Readout:
     def _written_by(self, layer: int) -> list[str]:
         return [name for name in self.sources if source_layer(name) == layer]
 
+    @property
+    def bias(self) -> Float[Tensor, "read *batch"] | None:
+        """What the final bias adds, where there is one."""
+        return next((added[0] for added in self._bias()), None)
+
     def _bias(self) -> list[Float[Tensor, "one read *batch"]]:
         """What the final bias adds, where there is one."""
         if self.frozen.ends.b_U is None:
