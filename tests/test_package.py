@@ -14,7 +14,8 @@ EXPORTED = [
     "describe", "eigenvalues", "entries", "expand", "expand_prompt", "expand_scores", "importance", "importance_heads",
     "importance_layers", "in_context", "induction", "log_probability", "logit",
     "logit_difference", "matching", "open", "paths_of_prompt", "pointer", "positional", "reconstruction",
-    "repeats", "run", "save", "spectra", "strongest_paths", "take", "toys", "trigrams", "verify", "virtual", "virtual_head",
+    "repeats", "run", "save", "scores_of_prompt", "spectra", "strongest_paths", "take", "toys", "trigrams", "verify",
+    "virtual", "virtual_head",
 ]  # fmt: skip
 
 

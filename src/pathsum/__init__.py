@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from pathsum.study.readings import (
         virtual as virtual,
     )
+    from pathsum.study.scores import scores_of_prompt as scores_of_prompt
     from pathsum.study.verify import verify as verify
     from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
     from pathsum.weights.families.family import Family as Family
@@ -119,6 +120,7 @@ _PLACES = {
     "logit": ("pathsum.paths.target", "logit"),
     "logit_difference": ("pathsum.paths.target", "logit_difference"),
     "log_probability": ("pathsum.paths.target", "log_probability"),
+    "scores_of_prompt": ("pathsum.study.scores", "scores_of_prompt"),
     "verify": ("pathsum.study.verify", "verify"),
     "toys": ("pathsum.toys", None),
     **{name: ("pathsum.study.readings", name) for name in _READINGS},

@@ -14,6 +14,7 @@ from pathsum.cli.paths import paths
 from pathsum.cli.per_source import per_source
 from pathsum.cli.read import read
 from pathsum.cli.reading import add_reading
+from pathsum.cli.scores import scores
 from pathsum.cli.train import train
 from pathsum.cli.verify import verify
 from pathsum.study.catalogue import READINGS
@@ -37,6 +38,7 @@ def build_app(wanted: str | None) -> typer.Typer:
     app.command("train")(train)
     app.command("read")(read)
     app.command("expand")(expand)
+    app.command("scores")(scores)
     app.command("paths")(paths)
     app.command("verify")(verify)
     app.command("per-source")(per_source)

@@ -40,7 +40,7 @@ def expand(
     the sum is the last line. "centred" is what they add beyond what they add to the whole vocabulary on average: the
     softmax sees nothing else.
     """
-    chosen = prompt_of("expand", prompt, text, ids)
+    chosen = prompt_of("expand MODEL", prompt, text, ids)
 
     from pathsum.report.prompt import print_expansion
     from pathsum.study.prompt import expand_prompt
@@ -58,7 +58,7 @@ def expand(
 def prompt_of(command: str, *given: str | None) -> str | list[int]:
     """The one of prompt, --text and --ids that is given."""
     if sum(one is not None for one in given) != 1:
-        raise typer.BadParameter(f'give one prompt: pathsum {command} MODEL "some text" (or --text, or --ids 3,1,4)')
+        raise typer.BadParameter(f'give one prompt: pathsum {command} "some text" (or --text, or --ids 3,1,4)')
     prompt, text, ids = given
     if ids is None:
         return text if prompt is None else prompt  # type: ignore[return-value]

@@ -16,9 +16,7 @@ LOG_P = Annotated[bool, typer.Option("--log-probability", help="The token's log-
 AT = Annotated[int, typer.Option("--at", help="Predict after this token: from 0, or from the end: -1.")]
 LIMIT = Annotated[int, typer.Option("--limit", min=1, help="Paths listed, strongest first.")]
 SECONDS = Annotated[float, typer.Option("--seconds", min=0, help="How long the search may be widened.")]
-LIVE = Annotated[
-    bool, typer.Option("--live", help="Also take each path out of the stream and run all after it again.")
-]
+LIVE = Annotated[bool, typer.Option("--live", help="Also take each path out of the stream and run all after it again.")]
 
 
 def paths(
@@ -41,7 +39,7 @@ def paths(
     Everything is frozen as the run was: patterns, norm scales, MLP outputs. "certified" means that no path of any
     length that is not listed adds more than the last one that is; otherwise the largest that one could add is printed.
     """
-    chosen = prompt_of("paths", prompt, text, ids)
+    chosen = prompt_of("paths MODEL", prompt, text, ids)
     if versus is not None and log_probability:
         raise typer.BadParameter("--versus and --log-probability exclude each other: of two tokens take the logits")
 

@@ -47,14 +47,14 @@ def scores(
     softmax sees nothing else. Without a prompt, the text is distinct random tokens repeated three times.
     """
     given = [prompt, text, ids]
-    chosen = prompt_of("scores", *given) if any(one is not None for one in given) else None
+    chosen = prompt_of("scores MODEL HEAD", *given) if any(one is not None for one in given) else None
     wanted = None if pairs is None else _pairs(pairs)
 
     from pathsum.report.scores import print_scores
-    from pathsum.study.scores import expand_scores_of
+    from pathsum.study.scores import scores_of_prompt
     from pathsum.weights.checkpoint import open_model
 
-    result = expand_scores_of(
+    result = scores_of_prompt(
         open_model(model), chosen, head, bos=bos, destination=destination, source=source, pairs=wanted,
         max_order=max_order, top=top,
     )  # fmt: skip

@@ -35,7 +35,7 @@ SCORES = Reading(
 PositionPairs = str | Sequence[Sequence[int]]
 
 
-def expand_scores_of(
+def scores_of_prompt(
     model: Model,
     prompt: str | Sequence[int] | None,
     head: str,
