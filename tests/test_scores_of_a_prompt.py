@@ -1,6 +1,8 @@
 """A head's scores on a prompt: every table sums to the score, and the command says what it shows."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -142,3 +144,24 @@ def test_the_tables_fit_80_columns_and_end_with_the_error(capsys, monkeypatch, t
         assert ": error " in shown.splitlines()[-1] and "all pairs sum to the score" in shown
         assert ("before the soft-cap" in shown) == ("capped" in arguments[0])
         assert ("1–2" in shown and "distance" in shown) == ("deep" in arguments[0])
+
+
+PAGE = (Path(__file__).parent.parent / "docs" / "scores.md").read_text(encoding="utf-8")
+
+
+def test_the_page_shows_what_its_command_prints(capsys, monkeypatch):
+    """Word for word; numbers may differ in what rounding does elsewhere."""
+    monkeypatch.setenv("COLUMNS", "80")
+    ((command, shown),) = re.findall(r"^\$ pathsum (.*?)\n(.*?)```", PAGE, re.S | re.M)
+    printed = succeed(command.split(), capsys)
+    numbers = lambda text: [float(n.replace("−", "-")) for n in re.findall(r"−?\d+\.\d+", text)]
+    words = lambda text: re.sub(r"−?\d[\d.]*(e-\d+)?", "#", text).split()
+    assert words(shown) == words(printed)
+    assert numbers(shown) == pytest.approx(numbers(printed), abs=0.11)
+
+
+def test_the_example_of_the_page_runs(capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    exec(compile(example, "scores.md", "exec"), {"__name__": "example"})
+    printed = capsys.readouterr().out
+    assert printed.startswith("Id ⊗ A^{L0H10} ⊗ W_Eᵀ W_QK^{L1H3} W_OV^{L0H10} W_E 0.9")

@@ -60,9 +60,9 @@ def _tokens(asked: dict[str, Any]) -> Text:
         shown.append("|")
     left = len(strings) - first - TOKENS
     block = asked["repeated_block"]
-    kind = f" {block} random tokens three times," if block else ""
-    bos = " with BOS" if asked["bos"] else " no BOS"
-    return shown.append((f" … {left} more" if left > 0 else "") + kind + bos)
+    said = [f"… {left} more"] if left > 0 else []
+    said += [f"{block} random tokens three times"] if block else []
+    return shown.append(" " + ", ".join([*said, "with BOS" if asked["bos"] else "no BOS"]))
 
 
 def _few_orders(rows: list[Row]) -> list[Row]:
