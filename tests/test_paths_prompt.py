@@ -7,7 +7,7 @@ import pytest
 import pathsum
 from cases import BY_NAME, CASES
 from pathsum.cli import main
-from pathsum.errors import NotApplicable, TextError
+from pathsum.errors import ExpansionTooLarge, NotApplicable, TextError
 from pathsum.study.paths import paths_of_prompt
 from pathsum.toys import virtual_head_model
 from pathsum.weights.model import Model
@@ -99,6 +99,14 @@ def test_the_command_refuses_clearly(capsys, arguments, said):
         main(["paths", FAST, *arguments])
     captured = capsys.readouterr()
     assert stopped.value.code and captured.out == "" and said in captured.err
+
+
+def test_a_prompt_whose_patterns_would_not_fit_is_refused_with_what_would(monkeypatch):
+    model = pathsum.open(FAST)
+    monkeypatch.setattr("pathsum.study.prompt.PATTERNS", 4 * 2 * 4 * 10**2)
+    with pytest.raises(ExpansionTooLarge, match="on 11 tokens .* at most 10 tokens"):
+        paths_of_prompt(model, list(range(11)))
+    assert len(paths_of_prompt(model, list(range(10)), limit=2).rows()) == 2
 
 
 def test_a_longer_prompt_of_a_grouped_model_is_certified():

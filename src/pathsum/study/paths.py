@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from pathsum.paths import target as targets
 from pathsum.paths.logits import expand
 from pathsum.paths.readout import Readout, place
 from pathsum.paths.removal import Removal, removed
 from pathsum.paths.search import Strongest, strongest_paths
 from pathsum.paths.target import Target
-from pathsum.runs.run import Run, run
+from pathsum.runs.run import Run
+from pathsum.study.prompt import prompt_run
 from pathsum.study.reading import Column, Reading, Rows
 from pathsum.study.result import Result, manifest, table
 from pathsum.study.subject import Subject
@@ -29,7 +28,7 @@ PATHS = Reading(
      Column("equation", "", "the path in the paper's notation")),
     "paths",
     optional=(
-        Column("without_frozen", "nats", "change of the target without what the path wrote: it and all paths beyond it"),
+        Column("without_frozen", "nats", "change of the target without what the path wrote: of it and all paths on"),
         Column("without_live", "nats", "the same, everything after it run again")),
 )  # fmt: skip
 
@@ -54,9 +53,10 @@ def paths_of_prompt(
     `seconds` are over; the manifest says which, with the bound on every path that is not listed. `live` also takes each
     path out of the stream and runs the rest again.
 
-    Raises `TextError` for a token that is none, `NotApplicable` for a position that is not there.
+    Raises `TextError` for a token that is none, `NotApplicable` for a position that is not there, and
+    `ExpansionTooLarge` for a prompt whose patterns would not fit in memory.
     """
-    recorded = run(model, prompt, bos=bos)
+    recorded = prompt_run(model, prompt, bos)
     at = place(recorded, at)
     asked = _target(recorded, target, versus, log_probability, at)
     readout = expand(recorded).toward(asked[0].direction[None], at)

@@ -8,14 +8,16 @@ from pathsum.errors import ExpansionTooLarge, TextError
 from pathsum.paths.logits import expand
 from pathsum.paths.paths import path_counts, source_layer
 from pathsum.paths.readout import Readout, TermValues, place
-from pathsum.runs.run import Run, run
+from pathsum.runs.run import Run, run_weights
 from pathsum.study.reading import Column, Reading, Rows
 from pathsum.study.result import Result, manifest, table
 from pathsum.study.subject import Subject
 from pathsum.weights.model import Model
-from pathsum.weights.tokens import token_strings
+from pathsum.weights.tokens import token_ids, token_strings
 
 MOST_PATHS = 1_000_000
+PATTERNS = 2_000_000_000
+"""Bytes that the patterns of all heads on a prompt may take."""
 EXPAND = Reading(
     "expand", "What paths add to one token's logit", "The Path Expansion Trick; Path Expansion of Logits", ("weights",),
     (Column("part", "", "order, source, or term (a single path)"),
@@ -43,9 +45,10 @@ def expand_prompt(
     Orders, sources, and the `top` strongest paths of at most `max_order` heads, by size of their centred share, with
     what they leave out. Positions count the BOS token where there is one.
 
-    Raises `ExpansionTooLarge` where there are more than a million such paths, `TextError` for a `token` that is none.
+    Raises `ExpansionTooLarge` where there are more than a million such paths or the prompt is too long, `TextError`
+    for a `token` that is none.
     """
-    recorded = run(model, prompt, bos=bos)
+    recorded = prompt_run(model, prompt, bos)
     position = place(recorded, position)
     chosen = int(recorded.logits[position].argmax()) if token is None else _token(model, token)
     one_hot = torch.nn.functional.one_hot(torch.tensor([chosen]), model.spec.d_vocab).float()
@@ -56,6 +59,19 @@ def expand_prompt(
     options = {"max_order": max_order, "top": top}
     facts = manifest(Subject(model, bos=bos), EXPAND, options) | {"prompt": _facts(recorded, readout, chosen)}
     return Result(EXPAND, table(EXPAND, rows), facts)
+
+
+def prompt_run(model: Model, prompt: str | Sequence[int], bos: bool | None = None) -> Run:
+    """The prompt, run and recorded without scores. Raises `ExpansionTooLarge` before patterns that would not fit."""
+    tokens, spec = token_ids(model, prompt, bos), model.spec
+    need = 4 * spec.n_layers * spec.n_heads * len(tokens) ** 2
+    if need > PATTERNS:
+        fits = int((PATTERNS / (4 * spec.n_layers * spec.n_heads)) ** 0.5)
+        raise ExpansionTooLarge(
+            f"patterns of all heads on {len(tokens):,} tokens take {need / 1e9:.1f} GB, over {PATTERNS / 1e9:.0f}; "
+            f"pass a prompt of at most {fits:,} tokens, such as its end"
+        )
+    return run_weights(model, model.weights.to(torch.float32).load(), tokens, scores=False)
 
 
 def _facts(recorded: Run, readout: Readout, token: int) -> dict:
