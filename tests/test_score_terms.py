@@ -19,6 +19,7 @@ from pathsum.runs.token_pairs import previous_tokens
 from pathsum.toys import induction_model
 from pathsum.weights.model import Model
 from test_paths import recorded
+from test_symmetries import MODEL, TURNING, changed_basis, stretch
 
 LAYERED = [case for case in CASES if case.spec.n_layers]
 EVERY_LAYERED_CASE = pytest.mark.parametrize("case", LAYERED, ids=repr)
@@ -216,6 +217,14 @@ def test_any_weights_can_be_read_off(case):
     agree(readout.by_order.values, torch.einsum("wij,qkij->wqk", weights, split.scores), 1e-11)
     assert readout.by_order.error <= 1e-12
     agree(expansion.toward(torch.zeros(1, n, n)).by_order.values, torch.zeros(1, *split.scores.shape[:2]))
+
+
+@pytest.mark.parametrize("one", [MODEL, TURNING], ids=repr)
+def test_no_change_of_the_residual_basis_changes_a_share(one):
+    """GL, framework §11: without norms, in any invertible change of basis."""
+    before, after = (expansion_of(case).at("previous") for case in (one, changed_basis(one, stretch())))
+    for which in (lambda at: at.by_order, lambda at: at.by_source, lambda at: at.by_lag(), lambda at: at.by_path()):
+        agree(which(after).values, which(before).values, 1e-10)
 
 
 # ---- bounds and rests ----

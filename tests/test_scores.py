@@ -57,6 +57,19 @@ def test_listed_pairs_of_paths_are_the_oracles(name):
     assert len(from_stream) == sum(not extras & set(pair) for pair in listed)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "three_layers_rotary_rms", "positions_and_norms_across_heads"])
+def test_a_term_by_name_is_the_listed_one(name):
+    case = BY_NAME[name]
+    expansion = expand_scores(recorded(case), f"L{case.spec.n_layers - 1}H1")
+    for listed in expansion.terms():
+        agree(expansion.term(listed.query, listed.key).scores, listed.scores, 1e-11)
+    with pytest.raises(NotApplicable, match="does not end before layer"):
+        expansion.term("embed", f"embed → L{case.spec.n_layers - 1}H0")
+    if "positions" not in expansion.by_order().queries:
+        with pytest.raises(NotApplicable, match="H1 has no positions on that side"):
+            expansion.term("positions", "embed")
+
+
 @EVERY_LAYERED_CASE
 def test_scores_of_a_batch_are_those_of_its_members(case):
     rows = (case.tokens, (case.tokens + 3) % case.spec.d_vocab)

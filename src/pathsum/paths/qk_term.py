@@ -12,6 +12,7 @@ from pathsum.circuits.spectra import positivity
 from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
 from pathsum.paths.paths import Path, source_layer
+from pathsum.weights.spec import Spec
 from pathsum.weights.weights import Weights, head_index
 
 
@@ -61,7 +62,7 @@ def qk_term(
     >>> qk_term(model.weights.fold(), "L1H2", key="embed → L0H7").matching_score
     """
     layer, index = head_index(head, weights.spec)
-    query, key = (_into(weights, layer, path) for path in (query, key))
+    query, key = (path_before(path, layer, weights.spec) for path in (query, key))
     matrix = weights.attention(layer).head(index).QK(delta)
     for at, which in reversed(key.heads):
         matrix = matrix @ weights.attention(at).head(which).OV
@@ -71,8 +72,9 @@ def qk_term(
     return QKTerm(head, query, key, weights.W_E.mT @ matrix if query.source == "embed" else matrix)
 
 
-def _into(weights: Weights, layer: int, path: str | Path) -> Path:
-    path = Path.parse(path, weights.spec) if isinstance(path, str) else path
+def path_before(path: str | Path, layer: int, spec: Spec) -> Path:
+    """The path, which a head of the layer can read."""
+    path = Path.parse(path, spec) if isinstance(path, str) else path
     if (path.heads[-1][0] if path.heads else source_layer(path.source)) >= layer:
         raise NotApplicable(f"{path} does not end before layer {layer}: a head reads what earlier layers write")
     return path

@@ -56,9 +56,12 @@ class ScoreShares:
 
     def strongest(self, top: int, by: int = -1) -> list[ScoreShare]:
         """The `top` pairs of parts with the largest size of readout `by`, largest first."""
-        flat = self.values[by].flatten()
-        best = flat.abs().argsort(descending=True, stable=True)[:top].tolist()
-        return [self._share(*divmod(place, len(self.keys))) for place in best]
+        sizes = self.values[by].abs().flatten()
+        # Only what can be among them is sorted: a deep model has millions of pairs.
+        least = sizes.topk(min(top, len(sizes))).values.min() if top and len(sizes) else torch.inf
+        places = (sizes >= least).nonzero().flatten()
+        best = places[sizes[places].argsort(descending=True, stable=True)][:top]
+        return [self._share(*divmod(place, len(self.keys))) for place in best.tolist()]
 
     def rest(self, listed: Iterable[ScoreShare]) -> Float[Tensor, " read"]:
         """What the parts that are not listed add; `distance` and `longer` are apart."""

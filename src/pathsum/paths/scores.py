@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.logits import Expansion, relative_error
-from pathsum.paths.qk_term import QKTerm, qk_term
+from pathsum.paths.qk_term import QKTerm, path_before, qk_term
 from pathsum.paths.score_pairs import Pairs, pair_mask, pair_weights, visible_sources
 from pathsum.paths.score_readout import ScoreReadout
 from pathsum.paths.score_sides import Side, key_side, paths_into, query_side, source_streams, stream_counts
@@ -121,6 +121,15 @@ class ScoreExpansion:
         for (query, q), (key, k) in product(queries.items(), keys.items()):
             yield ScoreTerm(query, key, scale * q @ k.mT)
 
+    @torch.no_grad()
+    def term(self, query: str, key: str) -> ScoreTerm:
+        """One (query path, key path) by name, such as `"embed"` and `"embed → L0H3"`; `positions` and `bias` too.
+
+        Raises `NotApplicable` for a path that does not end before the head, or a part this head does not have.
+        """
+        q, k = self._side_of(self.queries, query), self._side_of(self.keys, key)
+        return ScoreTerm(query, key, self.block.attention.score_scale * q @ k.mT)
+
     def weights_of(self, query: str = "embed", key: str = "embed", delta: float | int | None = None) -> QKTerm:
         """The weights of one (query path, key path): `W_Eᵀ … W_QK … W_E`, with its matching score.
 
@@ -176,6 +185,18 @@ class ScoreExpansion:
     @cached_property
     def keys(self) -> Side:
         return key_side(self.expansion.frozen, self.layer, self.index)
+
+    def _side_of(self, side: Side, name: str) -> Float[Tensor, "*batch pos d_head"]:
+        constants = side.constants()
+        if name in constants:
+            return constants[name]
+        if name in ("positions", "bias"):
+            raise NotApplicable(f"{self.head} has no {name} on that side")
+        path = self.expansion._known(path_before(name, self.layer, self.expansion.run.model.spec))
+        x = self.expansion.sources[path.source]
+        for head in path.heads:
+            x = self.expansion._step(x, head)
+        return side.of(x)
 
     def _split(self, names: list[str], x: Float[Tensor, "part *batch pos d_model"]) -> ScoreSplit:
         queries = dict(zip(names, self.queries.of(x), strict=True)) | self.queries.constants()
