@@ -34,6 +34,9 @@ if TYPE_CHECKING:
         bugs as bugs,
     )
     from pathsum.study.readings import (
+        carried as carried,
+    )
+    from pathsum.study.readings import (
         composition as composition,
     )
     from pathsum.study.readings import (
@@ -53,6 +56,12 @@ if TYPE_CHECKING:
     )
     from pathsum.study.readings import (
         importance_layers as importance_layers,
+    )
+    from pathsum.study.readings import (
+        importance_paths as importance_paths,
+    )
+    from pathsum.study.readings import (
+        importance_sources as importance_sources,
     )
     from pathsum.study.readings import (
         in_context as in_context,
@@ -95,9 +104,9 @@ if TYPE_CHECKING:
     from pathsum.weights.spec import Spec as Spec
 
 _READINGS = (
-    "attention", "bigrams", "bugs", "composition", "describe", "eigenvalues", "entries", "importance",
-    "importance_heads", "importance_layers", "in_context", "induction", "matching", "pointer", "positional",
-    "reconstruction", "repeats", "spectra", "trigrams", "virtual",
+    "attention", "bigrams", "bugs", "carried", "composition", "describe", "eigenvalues", "entries", "importance",
+    "importance_heads", "importance_layers", "importance_paths", "importance_sources", "in_context", "induction",
+    "matching", "pointer", "positional", "reconstruction", "repeats", "spectra", "trigrams", "virtual",
 )  # fmt: skip
 
 _PLACES = {

@@ -35,25 +35,32 @@ def copying_on_sequence(frozen: FrozenRun) -> list[Float[Tensor, " head"]]:
     return found
 
 
-@torch.no_grad()
 def removal_losses(run: Run, rows: Tensor, frozen: bool) -> dict[str, float]:
-    """Mean loss over `rows` of the predicted positions with each head's output set to zero, biases of OV included.
+    """Means over `rows` of `removed_losses`, by head."""
+    return {name: losses.mean().item() for name, losses in removed_losses(run, rows, frozen).items()}
+
+
+@torch.no_grad()
+def removed_losses(run: Run, rows: Tensor, frozen: bool, by_layer: bool = False) -> dict[str, Float[Tensor, " row"]]:
+    """Losses at `rows` of the predicted positions with each head's output set to zero, biases of OV included.
 
     `frozen=True` keeps all recorded patterns, scales and MLP outputs, so only the terms through the head go;
-    `frozen=False` lets the rest of the model react. `rows [*batch, pos − 1]` is a mask.
+    `frozen=False` lets the rest of the model react. `by_layer`: all heads of a layer at once.
+    `rows [*batch, pos − 1]` is a mask.
     """
     weights, (n_layers, n_heads) = run.weights, (run.model.spec.n_layers, run.model.spec.n_heads)
     residuals = forward(weights, run.tokens, record=True).residuals
+    sets = torch.arange(n_heads)[None] if by_layer else torch.arange(n_heads)[:, None]
     targets, found = run.tokens[..., 1:][rows], {}
-    for layer, heads in product(range(n_layers), torch.arange(n_heads).split(max(1, AT_ONCE // run.tokens.numel()))):
-        alone = [{(layer, index)} for index in heads.tolist()]
+    for layer, some in product(range(n_layers), sets.split(max(1, AT_ONCE // run.tokens.numel()))):
+        alone = [{(layer, index) for index in heads} for heads in some.tolist()]
         # What comes before the layer is as it was.
         begin, kept = (layer, residuals[layer]), run.frozen if frozen else None
         done = forward(weights, run.tokens, frozen=kept, without=alone, begin=begin)
         residual, scale = done.residual[..., :-1, :][:, rows], done.final_scale[..., :-1][:, rows]
         losses = losses_at(weights, residual.flatten(0, 1), scale.flatten(), targets.repeat(len(alone)))
-        means = losses.unflatten(0, (len(alone), -1)).mean(1)
-        found |= {f"L{layer}H{index}": mean for index, mean in zip(heads.tolist(), means.tolist(), strict=True)}
+        names = [f"L{layer}" if by_layer else f"L{layer}H{heads[0]}" for heads in some.tolist()]
+        found |= dict(zip(names, losses.unflatten(0, (len(alone), -1)), strict=True))
     return found
 
 

@@ -21,6 +21,7 @@ LIMIT = Annotated[int, typer.Option("--limit", min=1, help="Rows shown in the te
 SUBJECT = ("text", "sequences", "context", "seed")
 """Options that say what is read, not how."""
 DELTA = "Distance destination − source, for rotary models."
+LIVE = "Also run the model again without each of them, frozen and with the rest free to react."
 SEVERAL_DISTANCES = ("composition",)
 """Readings that take several distances, or average over all."""
 OPTIONS: dict[str, dict[str, str]] = {
@@ -37,6 +38,17 @@ OPTIONS: dict[str, dict[str, str]] = {
         "memory": "What may be held beyond the weights, such as 4GB.",
     },
     "matching": {"z": "Only pairs whose K-composition has at least this z."},
+    "importance": {
+        "only": "Of the terms whose heads are all among these, such as L0H3,L1H6.",
+        "without": "Of the terms with none of these heads.",
+    },
+    "importance_layers": {"live": LIVE},
+    "importance_heads": {"live": LIVE},
+    "importance_paths": {
+        "max_order": "Heads in a path, at most.",
+        "source": "Of paths from this source alone, such as embed or L0.mlp.",
+        "most": "More paths than this are refused.",
+    },
     "virtual": {"pairs": "Leave out, one by one, this many pairs, the largest in size."},
     "positional": {"lags": "How many lags."},
     "pointer": {"positions": "How many of the first positions."},

@@ -5,15 +5,18 @@ head are made from its `d_head` coordinates: `(W_U W_O^h) (A_h v)`.
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from pathsum.errors import ExpansionTooLarge, NotApplicable
+from pathsum.paths.logits import Expansion
+from pathsum.paths.paths import HeadIndex, Path, path_counts, source_layer
 from pathsum.paths.scored import BLOCK, Scored, row_losses, scored
-from pathsum.runs.graded import FrozenRun, direct_streams, graded, last, streams
+from pathsum.runs.graded import FrozenRun, direct_streams, graded, last, layer_sources, streams
 from pathsum.runs.linear import mixed_values
 
 KEPT = 1 << 25
@@ -63,6 +66,68 @@ def head_losses(frozen: FrozenRun, by_layer: bool = False, rows: Rows = None) ->
         for name, first, ending, W in _sets(at, by_layer):
             found.setdefault(name, []).append(_set_losses(first, ending, W, direct, full, at.targets))
     return [HeadLosses(name, *torch.cat(parts, dim=1)) for name, parts in found.items()]
+
+
+@torch.no_grad()
+def source_losses(frozen: FrozenRun, kind: str, rows: Rows = None) -> Float[Tensor, "order two row"]:
+    """Losses of the terms of each order from sources of one kind alone, and of all terms but these.
+
+    Kinds are `embed`, `pos`, `bias` and `mlp`; the final bias is of order 0 and kind `bias`.
+    """
+    at, full = scored(frozen, rows), last(streams(frozen))
+    found = []
+    for order, part in enumerate(graded(frozen, lambda name: name.split(".")[-1] == kind)):
+        final_bias = kind == "bias" and order == 0
+        found.append(torch.stack([at.losses(part, bias=final_bias), at.losses(full - part, bias=not final_bias)]))
+    return torch.stack(found)
+
+
+def source_kinds(frozen: FrozenRun) -> list[str]:
+    """The kinds of sources that a run has."""
+    names = {name.split(".")[-1] for block, seen in frozen.layers for name in layer_sources(block, seen)}
+    names |= {"embed"} | ({"pos"} if frozen.position_embedding() is not None else set())
+    names |= {"bias"} if frozen.ends.b_U is not None else set()
+    return [kind for kind in ("embed", "pos", "bias", "mlp") if kind in names]
+
+
+@torch.no_grad()
+def path_losses(
+    frozen: FrozenRun, max_order: int, source: str | None = None, rows: Rows = None, most: int = 1000
+) -> dict[Path, Float[Tensor, "two row"]]:
+    """For every path up to an order: losses of the direct path with its term added, and of all terms but its.
+
+    The direct path is all that has order 0, so the first is NaN for a path of order 0. `source` None: paths from every
+    source. The final bias is left out. Raises `ExpansionTooLarge` when there are more than `most` paths.
+    """
+    expansion, at, found = Expansion(frozen), scored(frozen, rows), {}
+    sources = list(expansion.sources) if source is None else [source]
+    if source is not None and source not in expansion.sources:
+        raise NotApplicable(f"no source {source!r} in this model; it has {', '.join(expansion.sources)}")
+    spec = frozen.weights.spec
+    counts = [path_counts(spec.n_layers, spec.n_heads, source_layer(name))[: max_order + 1] for name in sources]
+    if (n := sum(map(sum, counts))) > most:
+        raise ExpansionTooLarge(
+            f"{n:,} paths of order ≤ {max_order} from {len(sources)} source(s); pass a smaller max_order= "
+            f"(now {max_order}), source= of one source, such as embed, or a larger most= (now {most:,})"
+        )
+    direct, full = last(direct_streams(frozen)), last(streams(frozen))
+    for path, x in expansion.path_vectors(max_order, sources):
+        without = at.losses(full - x)
+        found[path] = torch.stack([at.losses(direct + x) if path.order else without * torch.nan, without])
+    return found
+
+
+def with_heads(frozen: FrozenRun, heads: Collection[HeadIndex]) -> FrozenRun:
+    """The same run with only these heads: all others' terms are gone, and the `W_O b_V` they carry.
+
+    Patterns and scales stay as recorded, so all that follows is of the terms whose heads are all among these.
+    """
+    keep = [[(block.layer, index) in heads for index in range(block.n_heads)] for block in frozen.blocks]
+    blocks = [
+        replace(block, W_O=block.W_O * torch.tensor(kept, dtype=block.W_O.dtype)[:, None, None])
+        for block, kept in zip(frozen.blocks, keep, strict=True)
+    ]
+    return replace(frozen, blocks=tuple(blocks))
 
 
 def _sets(at: Scored, by_layer: bool) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:

@@ -5,7 +5,7 @@
 With patterns and norm scales as recorded the sum has no remainder; `check()` measures it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,8 +18,8 @@ from pathsum.lowrank import LowRank
 from pathsum.paths.paths import HeadIndex, Path, path_counts, source_layer
 from pathsum.paths.readout import Readout
 from pathsum.runs.forward import Frozen
-from pathsum.runs.graded import FrozenRun, frozen_run, graded, graded_logits, graded_streams
-from pathsum.runs.linear import bias_source, each_head_output, one_head_output
+from pathsum.runs.graded import FrozenRun, frozen_run, graded, graded_logits, graded_streams, layer_sources
+from pathsum.runs.linear import each_head_output, one_head_output
 from pathsum.runs.run import Run
 
 
@@ -62,13 +62,10 @@ class Expansion:
         """Every source but `unembed.bias`, as vectors in the residual stream."""
         frozen = self.frozen
         found = {"embed": frozen.token_embedding()}
-        if frozen.weights.spec.learned_positions and frozen.ends.W_pos is not None:
-            pos = frozen.ends.W_pos[:, : self.run.tokens.shape[-1]].mT
-            found["pos"] = pos.expand_as(found["embed"])
+        pos = frozen.position_embedding()
+        found |= {} if pos is None else {"pos": pos}
         for block, seen in frozen.layers:
-            bias = bias_source(block, seen)
-            found |= {} if bias is None else {f"L{block.layer}.bias": bias}
-            found |= {} if seen.mlp is None else {f"L{block.layer}.mlp": seen.mlp}
+            found |= layer_sources(block, seen)
         return found
 
     # ---- sums of many paths ----
@@ -149,17 +146,27 @@ class Expansion:
             product = circuit @ product
         return W_U @ product
 
+    def path_vectors(
+        self, max_order: int, sources: Collection[str] | None = None
+    ) -> Iterator[tuple[Path, Float[Tensor, "*batch pos d_model"]]]:
+        """Every path of these sources (None: of all) up to `max_order` heads, with what it adds to the residual stream.
+
+        The final bias is in no stream.
+        """
+        for name in self.sources if sources is None else sources:
+            yield from self._continue(Path(name), self.sources[name], max_order)
+
     # ---- parts ----
 
     def _terms(self, max_order: int) -> Iterator[Term]:
-        for name, vectors in self.sources.items():
-            yield from self._continue(Path(name), vectors, max_order)
+        for path, vectors in self.path_vectors(max_order):
+            yield Term(path, self.frozen.unembed(vectors))
         if self.frozen.ends.b_U is not None:
             yield Term(Path("unembed.bias"), self._unembed_bias())
 
-    def _continue(self, path: Path, x: Tensor, max_order: int) -> Iterator[Term]:
+    def _continue(self, path: Path, x: Tensor, max_order: int) -> Iterator[tuple[Path, Tensor]]:
         """The path itself, then all its continuations; what they share is computed once."""
-        yield Term(path, self.frozen.unembed(x))
+        yield path, x
         if path.order == max_order:
             return
         after = path.heads[-1][0] if path.heads else source_layer(path.source)

@@ -42,15 +42,15 @@ class Scored:
         scaled = (x * self.frozen.run.frozen.final_scale.unsqueeze(-1))[..., :-1, :]
         return scaled.flatten(-1 - self.frozen.run.tokens.dim(), -2)[..., self.rows, :]
 
-    def logits(self, scaled: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_vocab"]:
-        """`W_U x + b_U` of what `scaled` gave."""
-        return linear(scaled, self.frozen.ends.W_U, self.frozen.ends.b_U)
+    def logits(self, scaled: Float[Tensor, "row d_model"], bias: bool = True) -> Float[Tensor, "row d_vocab"]:
+        """`W_U x + b_U` of what `scaled` gave; without `bias`, `W_U x`."""
+        return linear(scaled, self.frozen.ends.W_U, self.frozen.ends.b_U if bias else None)
 
-    def losses(self, x: Float[Tensor, "*batch pos d_model"]) -> Float[Tensor, " row"]:
-        """Of the logits that residual vectors at the end stand for, `b_U` included."""
+    def losses(self, x: Float[Tensor, "*batch pos d_model"], bias: bool = True) -> Float[Tensor, " row"]:
+        """Of the logits that residual vectors at the end stand for, with `b_U` or without."""
         scaled, size = self.scaled(x), max(1, BLOCK // self.d_vocab)
         both = zip(scaled.split(size), self.targets.split(size), strict=True)
-        return torch.cat([row_losses(self.logits(some), targets) for some, targets in both])
+        return torch.cat([row_losses(self.logits(some, bias), targets) for some, targets in both])
 
 
 def scored(frozen: FrozenRun, rows: Int[Tensor, " row"] | None = None) -> Scored:

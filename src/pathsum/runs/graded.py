@@ -9,7 +9,7 @@ Equal to the paper's n+1-pass procedure, at the cost of one pass per kept order 
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -46,6 +46,13 @@ class FrozenRun:
     def token_embedding(self) -> Float[Tensor, "*batch pos d_model"]:
         return torch.nn.functional.embedding(self.run.tokens, self.ends.W_E.mT)
 
+    def position_embedding(self) -> Float[Tensor, "*batch pos d_model"] | None:
+        """Learned positions, where they enter the residual stream."""
+        if not self.weights.spec.learned_positions or self.ends.W_pos is None:
+            return None
+        tokens = self.run.tokens
+        return self.ends.W_pos[:, : tokens.shape[-1]].mT.expand(*tokens.shape, -1)
+
     def unembed(self, x: Float[Tensor, "*any pos d_model"]) -> Float[Tensor, "*any pos d_vocab"]:
         """`W_U S_f x`, without the bias."""
         return torch.nn.functional.linear(x * self.run.frozen.final_scale.unsqueeze(-1), self.ends.W_U)
@@ -65,13 +72,16 @@ def frozen_run(run: Run, folded: Weights | None = None) -> FrozenRun:
 
 
 @torch.no_grad()
-def graded_streams(frozen: FrozenRun) -> Iterator[Float[Tensor, "order *batch pos d_model"]]:
+def graded_streams(
+    frozen: FrozenRun, sources: Callable[[str], bool] = lambda name: True
+) -> Iterator[Float[Tensor, "order *batch pos d_model"]]:
     """The graded residual stream before layer 0, 1, …, and last after the final layer.
 
     Before layer l it has l + 1 orders: no path has met more heads than it has passed layers. All are views of one
-    tensor, which the next step overwrites.
+    tensor, which the next step overwrites. `sources` says of a name (`embed`, `pos`, `L0.bias`, `L0.mlp`, …) whether
+    its paths are in.
     """
-    x = embed(frozen.weights, frozen.ends, frozen.run.tokens)
+    x = _embedded(frozen, sources)
     g = x.new_zeros(len(frozen.blocks) + 1, *x.shape)
     g[0] = x
     for layer, (block, seen) in enumerate(frozen.layers, start=1):
@@ -80,8 +90,9 @@ def graded_streams(frozen: FrozenRun) -> Iterator[Float[Tensor, "order *batch po
         for orders in torch.arange(layer).split(ORDERS)[::-1]:
             begin, end = int(orders[0]), int(orders[-1]) + 1
             g[begin + 1 : end + 1] += heads_output(block, seen, g[begin:end])
-        for source in _constants(block, seen):
-            g[0] += source
+        for name, source in layer_sources(block, seen).items():
+            if sources(name):
+                g[0] += source
     yield g
 
 
@@ -91,7 +102,7 @@ def streams(frozen: FrozenRun) -> Iterator[Float[Tensor, "*batch pos d_model"]]:
     x = embed(frozen.weights, frozen.ends, frozen.run.tokens)
     for block, seen in frozen.layers:
         yield x
-        x = sum(_constants(block, seen), x + heads_output(block, seen, x))
+        x = sum(layer_sources(block, seen).values(), x + heads_output(block, seen, x))
     yield x
 
 
@@ -101,13 +112,21 @@ def direct_streams(frozen: FrozenRun) -> Iterator[Float[Tensor, "*batch pos d_mo
     x = embed(frozen.weights, frozen.ends, frozen.run.tokens)
     for block, seen in frozen.layers:
         yield x
-        x = sum(_constants(block, seen), x)
+        x = sum(layer_sources(block, seen).values(), x)
     yield x
 
 
-def _constants(block: Block, seen: FrozenLayer) -> list[Tensor]:
-    """What the layer writes whatever its heads read: biases, and the MLP's recorded output."""
-    return [source for source in (bias_source(block, seen), seen.mlp) if source is not None]
+def _embedded(frozen: FrozenRun, sources: Callable[[str], bool]) -> Float[Tensor, "*batch pos d_model"]:
+    """What there is before the first layer, of these sources."""
+    x = frozen.token_embedding()
+    found = {"embed": x} | ({} if (pos := frozen.position_embedding()) is None else {"pos": pos})
+    return sum((source for name, source in found.items() if sources(name)), torch.zeros_like(x))
+
+
+def layer_sources(block: Block, seen: FrozenLayer) -> dict[str, Tensor]:
+    """What the layer writes whatever its heads read, by source: biases, and the MLP's recorded output."""
+    parts = {"bias": bias_source(block, seen), "mlp": seen.mlp}
+    return {f"L{block.layer}.{kind}": source for kind, source in parts.items() if source is not None}
 
 
 def last(each: Iterable[Tensor]) -> Tensor:
@@ -115,9 +134,11 @@ def last(each: Iterable[Tensor]) -> Tensor:
     return deque(each, maxlen=1).pop()
 
 
-def graded(frozen: FrozenRun) -> Float[Tensor, "order *batch pos d_model"]:
+def graded(
+    frozen: FrozenRun, sources: Callable[[str], bool] = lambda name: True
+) -> Float[Tensor, "order *batch pos d_model"]:
     """The graded residual stream after the last layer, `n_layers + 1` orders."""
-    return last(graded_streams(frozen))
+    return last(graded_streams(frozen, sources))
 
 
 def graded_logits(frozen: FrozenRun) -> Float[Tensor, "order *batch pos d_vocab"]:

@@ -22,6 +22,12 @@ def _errors(*names: str) -> tuple[Column, ...]:
     return tuple(Column(f"{name}_error", NATS, f"standard error of {name} over contexts") for name in names)
 
 
+REMOVED = (
+    Column("cost_frozen", NATS, "loss added by removal, all patterns, scales and MLP outputs as recorded"),
+    Column("cost_live", NATS, "loss added by removal, the rest free to react"),
+    *_errors("cost_frozen", "cost_live"),
+)
+
 READINGS: tuple[Reading, ...] = (
     Reading(
         "describe", "What the model is made of", "Transformer Overview; Path Expansion of Logits", ("shapes",),
@@ -149,7 +155,7 @@ READINGS: tuple[Reading, ...] = (
          Column("gain_ending", NATS, "the same with all terms that end in it"),
          Column("cost_without", NATS, "loss added when all terms that end in it are left out"),
          *_errors("gain_individual", "gain_ending", "cost_without")),
-        "importance",
+        "importance", optional=REMOVED,
     ),
     Reading(
         "importance_heads", "What each head's terms are worth", "Term Importance Analysis", ("text",),
@@ -157,7 +163,23 @@ READINGS: tuple[Reading, ...] = (
          Column("gain_ending", NATS, "the same with all terms that end in it"),
          Column("cost_without", NATS, "loss added when all terms that end in it are left out"),
          *_errors("gain_individual", "gain_ending", "cost_without")),
-        "importance",
+        "importance", optional=REMOVED,
+    ),
+    Reading(
+        "importance_sources", "What each kind of source is worth, by order", "Term Importance Analysis", ("text",),
+        (Column("kind", "", "of the terms' source: embed, pos, bias or mlp"), Column("order", COUNT, "heads in a term"),
+         Column("gain_alone", NATS, "loss of the uniform guess less that of these terms alone"),
+         Column("cost_without", NATS, "loss added when they are left out of all terms"),
+         *_errors("gain_alone", "cost_without")),
+        "importance", in_report=False,
+    ),
+    Reading(
+        "importance_paths", "What each single path is worth", "Term Importance Analysis", ("text",),
+        (Column("path", "", "source → heads"), Column("order", COUNT, "heads in it"),
+         Column("gain_individual", NATS, "loss saved by its term beside the direct path; null for order 0, within it"),
+         Column("cost_without", NATS, "loss added when its term is left out"),
+         *_errors("gain_individual", "cost_without")),
+        "importance", in_report=False,
     ),
     Reading(
         "virtual", "Virtual heads", "Virtual Attention Heads; Term Importance Analysis", ("weights", "text"),
@@ -169,6 +191,17 @@ READINGS: tuple[Reading, ...] = (
          Column("copying_score", NUMBER, "Σλ/Σ|λ| of W_U W_OV^{h2} W_OV^{h1} W_E; null likewise"),
          Column("v_effect", NUMBER, "V-composition less baseline", "O"), Column("v_z", NUMBER, "its z", "O")),
         "virtual", in_report=False,
+    ),
+    Reading(
+        "carried", "How much paths carry, by source and depth", "Where Does This Leave Us?", ("text",),
+        (Column("source", "", "embeddings straight to the logits, all their other paths, all paths from biases, from "
+                "each MLP's output"),
+         Column("variance_share", NUMBER, "covariance of its centred logits with all, over their variance; sums to 1"),
+         Column("loss_up_to", NATS, "loss of this and all above together"),
+         Column("loss_beside", NATS, "loss of this alone beside embeddings and biases"),
+         Column("saved_share", NUMBER, "what it adds to the loss saved beyond unigrams, those above being there"),
+         Column("saved_share_up_to", NUMBER, "share of it that this and all above save")),
+        "carried", in_report=False,
     ),
     Reading(
         "entries", "Strongest QK and OV entries",

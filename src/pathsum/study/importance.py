@@ -4,66 +4,150 @@ Contexts are run a block at a time and only losses are kept, so memory does not 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pathsum.paths.importance import direct_and_full_losses, head_losses, order_losses
+from pathsum.behaviour.induction import removed_losses
+from pathsum.behaviour.losses import run_losses
+from pathsum.paths.importance import (
+    direct_and_full_losses,
+    head_losses,
+    order_losses,
+    path_losses,
+    source_kinds,
+    source_losses,
+    with_heads,
+)
 from pathsum.runs.graded import FrozenRun
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
+from pathsum.weights.weights import head_index
 
-Measure = Callable[[FrozenRun, Int[Tensor, " row"]], Tensor]
-"""Of one block of contexts: numbers at the rows given, which are the last axis."""
+Measure = Callable[[FrozenRun, Int[Tensor, " row"]], Mapping[Any, Tensor]]
+"""Of one block of contexts: by name, numbers at the rows given, which are the last axis."""
 
 
-def importance(subject: Subject) -> Rows:
-    """Loss of the sum of all terms of order ≤ n on the text, and what each order adds; −1 is the uniform guess."""
+def importance(subject: Subject, *, only: str | None = None, without: str | None = None) -> Rows:
+    """Loss of the sum of all terms of order ≤ n on the text, and what each order adds; −1 is the uniform guess.
+
+    `only` L0H3,L1H6: of the terms whose heads are all among these; `without` them: of those with none of these heads.
+    Patterns and scales stay as recorded; a head that is left out takes its `W_O b_V` along.
+    """
+    every = set(_heads(subject, ",".join(subject.head_names)))
+    kept = (every if only is None else _heads(subject, only)) - (set() if without is None else _heads(subject, without))
+
+    def measure(frozen: FrozenRun, rows: Int[Tensor, " row"]) -> Mapping[int, Tensor]:
+        found = order_losses(frozen if kept == every else with_heads(frozen, kept), rows)
+        return dict(enumerate(found, start=-1))
+
     rows = subject.scored_rows
-    losses = over_text(subject, order_losses, rows)
-    gains = [None, *(before - after for before, after in pairwise(losses))]
+    losses = over_text(subject, measure, rows)
+    gains = {-1: None} | {later: losses[earlier] - losses[later] for earlier, later in pairwise(losses)}
+    average = averages(subject, rows)
+    return [{"order": order, **average(loss=losses[order], gain=gains[order])} for order in losses]
+
+
+def importance_layers(subject: Subject, *, live: bool = False) -> Rows:
+    """What the terms of each layer are worth on the text: alone beside the direct path, and when left out.
+
+    `live` runs the model again without each layer's heads, with all patterns, scales and MLP outputs as recorded
+    (`cost_frozen`: all terms through them go, and their `W_O b_V`) and with the rest free to react (`cost_live`).
+    """
+    return _set_importance(subject, "layer", [f"L{layer}" for layer in range(subject.model.spec.n_layers)], live)
+
+
+def importance_heads(subject: Subject, *, live: bool = False) -> Rows:
+    """What the terms of each head are worth on the text: alone beside the direct path, and when left out.
+
+    `live` runs the model again without each head, with all patterns, scales and MLP outputs as recorded
+    (`cost_frozen`: all terms through it go, and its `W_O b_V`) and with the rest free to react (`cost_live`).
+    """
+    return _set_importance(subject, "head", subject.head_names, live)
+
+
+def _set_importance(subject: Subject, by: str, names: list[str], live: bool) -> Rows:
+    def measure(frozen: FrozenRun, rows: Int[Tensor, " row"]) -> Mapping[str, Tensor]:
+        direct, full = direct_and_full_losses(frozen, rows)
+        costs = _removal_costs(frozen, rows, by == "layer") if live else {}
+        found = {}
+        for each in head_losses(frozen, by == "layer", rows):
+            values = [direct - each.individual, direct - each.ending, each.without - full]
+            found[each.name] = torch.stack([*values, *costs.get(each.name, [])])
+        return found
+
+    rows = subject.scored_rows
+    average, columns = averages(subject, rows), ["gain_individual", "gain_ending", "cost_without"]
+    columns += ["cost_frozen", "cost_live"] * live
+    found = over_text(subject, measure, rows)
+    return [{by: name, **average(**dict(zip(columns, found[name], strict=True)))} for name in names]
+
+
+def _removal_costs(frozen: FrozenRun, rows: Int[Tensor, " row"], by_layer: bool) -> dict[str, Float[Tensor, "two row"]]:
+    """By head or layer: what its removal adds to the losses of the model's own logits, frozen and live."""
+    mask = torch.zeros(frozen.run.tokens[..., 1:].shape, dtype=torch.bool)
+    mask.view(-1)[rows] = True
+    whole = run_losses(frozen.run)[mask].double()
+    both = [removed_losses(frozen.run, mask, replay, by_layer) for replay in (True, False)]
+    return {name: torch.stack([part[name].double() - whole for part in both]) for name in both[0]}
+
+
+def importance_sources(subject: Subject) -> Rows:
+    """What terms are worth on the text by kind of source (embed, pos, bias, mlp) and order: alone, and when left out.
+
+    The final bias is of kind bias and order 0.
+    """
+
+    def measure(frozen: FrozenRun, rows: Int[Tensor, " row"]) -> Mapping[tuple[str, int], Tensor]:
+        full, uniform = direct_and_full_losses(frozen, rows)[1], math.log(subject.model.spec.d_vocab)
+        return {
+            (kind, order): torch.stack([uniform - alone, without - full])
+            for kind in source_kinds(frozen)
+            for order, (alone, without) in enumerate(source_losses(frozen, kind, rows))
+        }
+
+    rows = subject.scored_rows
     average = averages(subject, rows)
     return [
-        {"order": order, **average(loss=loss, gain=gain)}
-        for order, (loss, gain) in enumerate(zip(losses, gains, strict=True), start=-1)
+        {"kind": kind, "order": order, **average(gain_alone=alone, cost_without=without)}
+        for (kind, order), (alone, without) in over_text(subject, measure, rows).items()
     ]
 
 
-def importance_layers(subject: Subject) -> Rows:
-    """What the terms of each layer are worth on the text: alone beside the direct path, and when left out."""
-    return _set_importance(subject, "layer", [f"L{layer}" for layer in range(subject.model.spec.n_layers)])
+def importance_paths(subject: Subject, *, max_order: int = 2, source: str | None = None, most: int = 1000) -> Rows:
+    """What each single path of up to `max_order` heads is worth on the text; the most costly to leave out first.
 
+    Of paths from one `source` (embed, L0.mlp, …) or from all; more than `most` are refused.
+    """
 
-def importance_heads(subject: Subject) -> Rows:
-    """What the terms of each head are worth on the text: alone beside the direct path, and when left out."""
-    return _set_importance(subject, "head", subject.head_names)
-
-
-def _set_importance(subject: Subject, by: str, names: list[str]) -> Rows:
-    def measure(frozen: FrozenRun, rows: Int[Tensor, " row"]) -> Tensor:
-        found = head_losses(frozen, by == "layer", rows)
-        sets = [losses for each in found for losses in (each.individual, each.ending, each.without)]
-        return torch.stack([*direct_and_full_losses(frozen, rows), *sets])
+    def measure(frozen: FrozenRun, rows: Int[Tensor, " row"]) -> Mapping[Any, Tensor]:
+        direct, full = direct_and_full_losses(frozen, rows)
+        found = path_losses(frozen, max_order, source, rows, most)
+        return {path: torch.stack([direct - added, without - full]) for path, (added, without) in found.items()}
 
     rows = subject.scored_rows
-    direct, full, *sets = over_text(subject, measure, rows)
     average, table = averages(subject, rows), []
-    for index, name in enumerate(names):
-        individual, ending, without = sets[3 * index : 3 * index + 3]
-        values = {"gain_individual": direct - individual, "gain_ending": direct - ending}
-        table.append({by: name, **average(**values, cost_without=without - full)})
-    return table
+    for path, (gain, cost) in over_text(subject, measure, rows).items():
+        worth = average(gain_individual=gain if path.order else None, cost_without=cost)
+        table.append({"path": str(path), "order": path.order, **worth})
+    return sorted(table, key=lambda row: -abs(row["cost_without"]))
+
+
+def _heads(subject: Subject, names: str) -> set[tuple[int, int]]:
+    return {head_index(name.strip(), subject.model.spec) for name in names.split(",") if name.strip()}
 
 
 # ---- over the contexts of a text ----
 
 
-def over_text(subject: Subject, measure: Measure, rows: Int[Tensor, " row"]) -> Float[Tensor, "*what row"]:
+def over_text(subject: Subject, measure: Measure, rows: Int[Tensor, " row"]) -> dict[Any, Tensor]:
     """The measure at these rows of the text, its contexts run a block at a time."""
-    return torch.cat([measure(frozen, some) for frozen, some in blocks(subject, rows)], dim=-1)
+    found = [measure(frozen, some) for frozen, some in blocks(subject, rows)]
+    return {name: torch.cat([part[name] for part in found], dim=-1) for name in found[0]}
 
 
 def blocks(subject: Subject, rows: Int[Tensor, " row"]) -> Iterator[tuple[FrozenRun, Int[Tensor, " row"]]]:

@@ -1,16 +1,17 @@
 """The reading `virtual`: every virtual head of a model, by what it does on a text."""
 
-from functools import partial
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Int
 from torch import Tensor
 
 from pathsum.circuits.composition import compositions
 from pathsum.circuits.spectra import pair_eigenvalues, positivity, through_tokens
 from pathsum.paths.importance import direct_and_full_losses
 from pathsum.paths.virtual import Pair, head_pairs, pair_losses, pair_squares
+from pathsum.runs.graded import FrozenRun
 from pathsum.study.importance import averages, over_text
 from pathsum.study.reading import Rows
 from pathsum.study.subject import SCORED, Subject
@@ -26,7 +27,8 @@ def virtual(subject: Subject, *, pairs: int | None = None) -> Rows:
     every, v_composition = head_pairs(subject.model.spec), _v_composition(subject)
     subject.forget("folded")  # before anything is run
     rows = subject.scored_rows
-    sizes = dict(zip(every, over_text(subject, pair_squares, rows).double().mean(1).sqrt().tolist(), strict=True))
+    squares = over_text(subject, lambda frozen, some: {"all": pair_squares(frozen, some)}, rows)["all"]
+    sizes = dict(zip(every, squares.double().mean(1).sqrt().tolist(), strict=True))
     every.sort(key=lambda pair: -sizes[pair])
     most = max(1, SCORED // (len(rows) * subject.model.spec.d_vocab)) if pairs is None else pairs
     costs = _costs(subject, every[:most], rows)
@@ -46,19 +48,19 @@ def _names(pair: Pair) -> dict[str, Any]:
 
 def _costs(subject: Subject, pairs: list[Pair], rows: Tensor) -> dict[Pair, dict[str, Any]]:
     """What leaving each pair's terms out costs, and its copying score."""
-    full = over_text(subject, direct_and_full_losses, rows)[1]
-    without = over_text(subject, partial(_losses, pairs=pairs), rows)
+
+    def measure(frozen: FrozenRun, some: Int[Tensor, " row"]) -> Mapping[Pair, Tensor]:
+        full = direct_and_full_losses(frozen, some)[1]
+        return dict(zip(pairs, pair_losses(frozen, pairs, some) - full, strict=True))
+
+    costs = over_text(subject, measure, rows)
     average, weights = averages(subject, rows), subject.frozen_weights
     through, found = through_tokens(weights), {}
-    for (earlier, later), losses in zip(pairs, without, strict=True):
+    for (earlier, later), cost in costs.items():
         first, second = (weights.attention(layer).head(index).OV for layer, index in (earlier, later))
         copying = positivity(pair_eigenvalues(weights, second, first, through)).item()
-        found[earlier, later] = {**average(cost_without=losses - full), "copying_score": copying}
+        found[earlier, later] = {**average(cost_without=cost), "copying_score": copying}
     return found
-
-
-def _losses(frozen, rows: Tensor, pairs: list[Pair]) -> Float[Tensor, "pair row"]:
-    return pair_losses(frozen, pairs, rows)
 
 
 def _v_composition(subject: Subject) -> dict[Pair, dict[str, float]]:
