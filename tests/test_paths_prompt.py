@@ -104,7 +104,7 @@ def test_the_command_refuses_clearly(capsys, arguments, said):
 def test_a_prompt_whose_patterns_would_not_fit_is_refused_with_what_would(monkeypatch):
     model = pathsum.open(FAST)
     monkeypatch.setattr("pathsum.study.prompt.PATTERNS", 4 * 2 * 4 * 10**2)
-    with pytest.raises(ExpansionTooLarge, match="on 11 tokens .* at most 10 tokens"):
+    with pytest.raises(ExpansionTooLarge, match=r"on 11 tokens .* at most 10 tokens"):
         paths_of_prompt(model, list(range(11)))
     assert len(paths_of_prompt(model, list(range(10)), limit=2).rows()) == 2
 
@@ -113,3 +113,48 @@ def test_a_longer_prompt_of_a_grouped_model_is_certified():
     case = BY_NAME["qwen3"]
     result = paths_of_prompt(Model("qwen3", case.weights), case.tokens.tolist(), limit=50)
     assert result.manifest["prompt"]["certified"]
+
+
+# ---- tables by what paths have in common, and the lens ----
+
+
+@pytest.mark.parametrize("by", ["head", "source,order", "head,position", "layer,source", "order"])
+def test_tables_sum_to_the_target_and_fit_the_terminal(capsys, by):
+    arguments = ["expand", FAST, "the cat sat on the mat and the cat", "--by", by, "--token", "s", "--versus", "t"]
+    text = succeed(arguments, capsys)
+    assert max(map(len, text.splitlines())) <= 80 and "…" not in text.split("\n\n")[-2]
+    found = json.loads(succeed([*arguments, "--json"], capsys))
+    asked = found["manifest"]["prompt"]
+    assert sum(row["value"] for row in found["rows"]) == pytest.approx(asked["linear"], abs=1e-4)
+    assert asked["target"] == "logit difference" and asked["error"] < 1e-4
+    assert sum(row["share"] for row in found["rows"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_other_axes_are_refused_by_name(capsys):
+    with pytest.raises(SystemExit):
+        main(["expand", FAST, "the cat", "--by", "token"])
+    assert "one or two of order, source, position, head, layer" in capsys.readouterr().err
+
+
+def test_the_lens_ends_at_the_models_own_prediction(capsys):
+    arguments = ["lens", FAST, "the cat sat on the mat", "--target", "s", "--versus", "t"]
+    text = succeed(arguments, capsys)
+    assert max(map(len, text.splitlines())) <= 80
+    rows = json.loads(succeed([*arguments, "--json"], capsys))["rows"]
+    model = pathsum.open(FAST)
+    run = pathsum.run(model, "the cat sat on the mat")
+    one, two = (model.tokenizer.encode(x, add_special_tokens=False).ids[0] for x in "st")
+    value = (run.logits[-1, one] - run.logits[-1, two]).item()
+    last = [row for row in rows if row["step"] == "all"]
+    assert len(last) == 2 and len(rows) == 2 * (model.spec.n_layers + 1)
+    for row in last:
+        assert row["frozen_target"] == pytest.approx(value, abs=1e-4)
+        assert row["recomputed_target"] == pytest.approx(value, abs=1e-4)
+        assert row["frozen_rank"] == (run.logits[-1] > run.logits[-1, one]).sum()
+        assert row["frozen_log_probability"] == pytest.approx(run.log_probabilities[-1, one].item(), abs=1e-4)
+
+
+def test_the_lens_of_a_log_probability(capsys):
+    rows = json.loads(succeed(["lens", FAST, "the cat", "--log-probability", "--json"], capsys))["rows"]
+    for row in rows:
+        assert row["frozen_target"] == row["frozen_log_probability"]

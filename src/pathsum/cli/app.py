@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pathsum.cli.expand import expand
+from pathsum.cli.lens import lens
 from pathsum.cli.models import models
 from pathsum.cli.paths import paths
 from pathsum.cli.per_source import per_source
@@ -40,6 +41,7 @@ def build_app(wanted: str | None) -> typer.Typer:
     app.command("expand")(expand)
     app.command("scores")(scores)
     app.command("paths")(paths)
+    app.command("lens")(lens)
     app.command("verify")(verify)
     app.command("per-source")(per_source)
     for reading in READINGS:

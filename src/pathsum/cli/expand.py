@@ -15,6 +15,10 @@ TOKEN = Annotated[
     str | None,
     typer.Option("--token", help='The token whose logit it is, such as " Paris". Default: the model\'s first choice.'),
 ]
+BY = Annotated[
+    str | None, typer.Option("--by", help="One or two of order, source, position, head, layer, with a comma between.")
+]
+VERSUS = Annotated[str | None, typer.Option("--versus", help="With --by: less the logit of this token.")]
 TOP = Annotated[int, typer.Option("--top", min=1, help="Paths (and sources) shown, strongest first.")]
 BOS = Annotated[
     bool | None, typer.Option("--bos/--no-bos", help="Put the model's BOS token first (default: as it was trained).")
@@ -31,6 +35,8 @@ def expand(
     position: POSITION = -1,
     token: TOKEN = None,
     top: TOP = 10,
+    by: BY = None,
+    versus: VERSUS = None,
     bos: BOS = None,
     as_json: JSON = False,
 ) -> None:
@@ -38,9 +44,15 @@ def expand(
 
     Exact: given the run's attention patterns, norm scales and MLP outputs, all paths sum to the logit; the error of
     the sum is the last line. "centred" is what they add beyond what they add to the whole vocabulary on average: the
-    softmax sees nothing else.
+    softmax sees nothing else. `--by` shows one table instead, such as --by head,position: what all paths with the same
+    last head and the same source token add together.
     """
     chosen = prompt_of("expand MODEL", prompt, text, ids)
+    if by is not None:
+        _crossed(model, chosen, by, token, versus, position, bos, top, as_json)
+        return
+    if versus is not None:
+        raise typer.BadParameter("--versus goes with --by, or with pathsum paths")
 
     from pathsum.report.prompt import print_expansion
     from pathsum.study.prompt import expand_prompt
@@ -53,6 +65,29 @@ def expand(
         print(result.to_json())
     else:
         print_expansion(result)
+
+
+def _crossed(
+    model: str,
+    prompt: str | list[int],
+    by: str,
+    token: str | None,
+    versus: str | None,
+    at: int,
+    bos: bool | None,
+    top: int,
+    as_json: bool,
+) -> None:
+    from pathsum.report.cross import print_cross
+    from pathsum.study.cross import cross_prompt
+    from pathsum.weights.checkpoint import open_model
+
+    axes = [axis.strip() for axis in by.split(",")]
+    result = cross_prompt(open_model(model), prompt, axes, target=token, versus=versus, at=at, bos=bos)
+    if as_json:
+        print(result.to_json())
+    else:
+        print_cross(result, top)
 
 
 def prompt_of(command: str, *given: str | None) -> str | list[int]:

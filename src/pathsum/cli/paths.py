@@ -40,8 +40,7 @@ def paths(
     length that is not listed adds more than the last one that is; otherwise the largest that one could add is printed.
     """
     chosen = prompt_of("paths MODEL", prompt, text, ids)
-    if versus is not None and log_probability:
-        raise typer.BadParameter("--versus and --log-probability exclude each other: of two tokens take the logits")
+    one_question(versus, log_probability)
 
     from pathsum.report.paths import print_paths
     from pathsum.study.paths import paths_of_prompt
@@ -63,3 +62,8 @@ def paths(
         print(result.to_json())
     else:
         print_paths(result)
+
+
+def one_question(versus: str | None, log_probability: bool) -> None:
+    if versus is not None and log_probability:
+        raise typer.BadParameter("--versus and --log-probability exclude each other: of two tokens take the logits")

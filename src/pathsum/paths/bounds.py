@@ -24,7 +24,7 @@ SLACK = 1e-4
 
 @torch.no_grad()
 def longest_outputs(frozen: FrozenRun, sources: Mapping[str, Any]) -> Float[Tensor, "layers_and_one pos"]:
-    """Before each layer and after the last, at each position: at least the length of what any path of heads has written.
+    """Before each layer and after the last, at each position: at least the length of what any path of heads wrote.
 
     Of a run of one text and its sources, `[pos, d_model]` by name.
     """

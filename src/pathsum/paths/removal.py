@@ -76,7 +76,7 @@ def _written(path: Path) -> int:
 
 
 def _all_continuations(readout: Readout) -> list[Tensor]:
-    """The readout as a covector on the stream before layer 0, 1, …, and after the last: through all heads that follow."""
+    """The readout as a covector on the stream before layer 0, 1, … and after the last: through all heads beyond."""
     g = readout.covectors[0]
     found = [g]
     for block, seen in reversed(list(readout.frozen.layers)):

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from pathsum.report.numbers import UNDEFINED, count, fixed, small
 from pathsum.report.prompt import prompt_tokens
+from pathsum.report.question import question
 from pathsum.report.tokens import printable, visible
 from pathsum.study.result import Result
 
@@ -21,23 +22,10 @@ def print_paths(result: Result, console: Console | None = None) -> None:
     asked, rows = result.manifest["prompt"], result.rows()
     console.print(Text(f"Strongest paths, {printable(result.manifest['model'])}", style="bold"))
     console.print(prompt_tokens(asked))
-    console.print(Text(_question(asked)), highlight=False)
+    console.print(Text(question(asked)), highlight=False)
     console.print(_table(rows, result.manifest["options"]["live"]))
     for line in _others(asked, rows):
         console.print(Text(line), highlight=False)
-
-
-def _question(asked: dict[str, Any]) -> str:
-    token, before = visible(asked["token_string"], 16), visible(asked["token_strings"][asked["position"]], 16)
-    what = {"logit": "logit of", "logit difference": "logit of", "log-probability": "log-probability of"}
-    less = "" if asked["versus"] is None else f" less that of {visible(asked['versus_string'], 16)}"
-    line = f"{what[asked['target']]} {token}{less} after {before}: {fixed(asked['value'], 3)}"
-    if abs(asked["left_out"]) > 1e-4 or asked["start"]:
-        line += (
-            f"\n= {fixed(asked['start'], 3)} at logits of zero + {fixed(asked['linear'], 3)} of all paths "
-            f"+ {fixed(asked['left_out'], 3)} that is not linear"
-        )
-    return line
 
 
 def _table(rows: list[dict[str, Any]], live: bool) -> Table:

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pathsum.paths import target as targets
 from pathsum.paths.logits import expand
-from pathsum.paths.readout import Readout, place
+from pathsum.paths.readout import Readout
 from pathsum.paths.removal import Removal, removed
 from pathsum.paths.search import Strongest, strongest_paths
 from pathsum.paths.target import Target
 from pathsum.runs.run import Run
 from pathsum.study.prompt import prompt_run
+from pathsum.study.question import Question
 from pathsum.study.reading import Column, Reading, Rows
 from pathsum.study.result import Result, manifest, table
 from pathsum.study.subject import Subject
 from pathsum.weights.model import Model
-from pathsum.weights.tokens import token_id, token_strings
 
 PATHS = Reading(
     "paths", "The strongest paths to a prediction", "The Path Expansion Trick; Path Expansion of Logits", ("weights",),
@@ -57,27 +56,13 @@ def paths_of_prompt(
     `ExpansionTooLarge` for a prompt whose patterns would not fit in memory.
     """
     recorded = prompt_run(model, prompt, bos)
-    at = place(recorded, at)
-    asked = _target(recorded, target, versus, log_probability, at)
-    readout = expand(recorded).toward(asked[0].direction[None], at)
+    asked = Question.of(recorded, target, versus, log_probability, at)
+    readout = expand(recorded).toward(asked.target.direction[None], asked.target.position)
     found = strongest_paths(readout, limit, seconds=float(seconds))
-    reactions = _removed(readout, asked[0], found) if live else None
+    reactions = _removed(readout, asked.target, found) if live else None
     rows = _rows(recorded, readout, found, reactions)
-    options = {"limit": limit, "seconds": seconds, "live": live}
-    facts = manifest(Subject(model, bos=bos), PATHS, options)
-    return Result(PATHS, table(PATHS, rows), facts | {"prompt": _facts(recorded, readout, found, *asked)})
-
-
-def _target(
-    recorded: Run, token: str | int | None, versus: str | int | None, log_probability: bool, at: int
-) -> tuple[Target, int, int | None]:
-    model = recorded.model
-    chosen = int(recorded.logits[at].argmax()) if token is None else token_id(model, token)
-    if versus is not None:
-        other = token_id(model, versus)
-        return targets.logit_difference(recorded, chosen, other, at), chosen, other
-    make = targets.log_probability if log_probability else targets.logit
-    return make(recorded, chosen, at), chosen, None
+    facts = manifest(Subject(model, bos=bos), PATHS, {"limit": limit, "seconds": seconds, "live": live})
+    return Result(PATHS, table(PATHS, rows), facts | {"prompt": asked.facts() | _known(readout, found)})
 
 
 def _removed(readout: Readout, target: Target, found: Strongest) -> dict[str, tuple[float, float]]:
@@ -101,25 +86,9 @@ def _rows(recorded: Run, readout: Readout, found: Strongest, change: dict[str, t
     return rows
 
 
-def _facts(
-    recorded: Run, readout: Readout, found: Strongest, target: Target, token: int, versus: int | None
-) -> dict[str, Any]:
-    """What was asked, what the model itself says, and what is known of all paths that are not listed."""
-    names = [None if one is None else token_strings(recorded.model, [one])[0] for one in (token, versus)]
+def _known(readout: Readout, found: Strongest) -> dict[str, Any]:
+    """Of all paths, and of those that are not listed."""
     return {
-        "tokens": recorded.tokens.tolist(),
-        "token_strings": recorded.token_strings,
-        "bos": recorded.bos,
-        "position": target.position,
-        "target": target.kind,
-        "token": token,
-        "token_string": names[0],
-        "versus": versus,
-        "versus_string": names[1],
-        "value": target.value,
-        "start": target.start,
-        "linear": target.linear,
-        "left_out": target.left_out,
         "paths": float(sum(readout.counts())),
         "certified": found.certified,
         "bound": found.bound,

@@ -1,0 +1,38 @@
+"""`pathsum lens MODEL PROMPT`: what partial sums of terms already say."""
+
+from pathsum.cli.expand import BOS, IDS, JSON, PROMPT, TEXT, prompt_of
+from pathsum.cli.paths import AT, LOG_P, TARGET, VERSUS, one_question
+from pathsum.cli.subject import MODEL
+
+
+def lens(
+    model: MODEL,
+    prompt: PROMPT = None,
+    text: TEXT = None,
+    ids: IDS = None,
+    target: TARGET = None,
+    versus: VERSUS = None,
+    log_probability: LOG_P = False,
+    at: AT = -1,
+    bos: BOS = None,
+    as_json: JSON = False,
+) -> None:
+    """Follow a prediction layer by layer and order by order: the logit lens as the direct path of partial sums.
+
+    "frozen" has the run's own final scale, so that steps add up to its logits; "recomputed" that of the partial sum
+    itself, what the model would say if it stopped there.
+    """
+    chosen = prompt_of("lens MODEL", prompt, text, ids)
+    one_question(versus, log_probability)
+
+    from pathsum.report.lens import print_lens
+    from pathsum.study.lens import lens_of_prompt
+    from pathsum.weights.checkpoint import open_model
+
+    result = lens_of_prompt(
+        open_model(model), chosen, target=target, versus=versus, log_probability=log_probability, at=at, bos=bos
+    )
+    if as_json:
+        print(result.to_json())
+    else:
+        print_lens(result)
