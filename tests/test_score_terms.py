@@ -267,7 +267,7 @@ def test_pairs_that_are_none_are_refused():
     n = len(BY_NAME["gpt2"].tokens)
     for pairs, message in (
         ("next", "no pairs named 'next'; there are induction, previous"),
-        ([], "at least one"), ([(1, 2, 3)], r"\(destination, source\)"), ([(9, 1)], "no position 9"),
+        ([], "at least one"), ([(1, 2, 3)], "pairs of a destination and a source"), ([(9, 1)], "no position 9"),
         ([(1, -8)], "no position -8"), ([(2, 3)], "position 2 does not attend to position 3: it comes later"),
         (torch.zeros(n, n, dtype=torch.bool), "mask is empty"),
         (torch.ones(3, 3, dtype=torch.bool), r"a mask of pairs is \[7, 7\] here, not \[3, 3\]"),

@@ -24,7 +24,7 @@ def pair_mask(tokens: Tensor, visible: Bool[Tensor, "dst src"], pairs: Pairs) ->
     """
     if isinstance(pairs, str):
         if pairs not in NAMED:
-            raise NotApplicable(f"no pairs named {pairs!r}; there are {', '.join(NAMED)}, or give a list")
+            raise NotApplicable(f"no pairs named {pairs!r}; there are {', '.join(NAMED)}; or list pairs, such as 5:2")
         mask = NAMED[pairs](tokens) & visible
         if not mask.any():
             raise NotApplicable(f"no {pairs} pairs in this text of {tokens.shape[-1]} tokens that the head can see")
@@ -65,7 +65,7 @@ def _given(tokens: Tensor, pairs: Tensor | Sequence[Sequence[int]]) -> Bool[Tens
         return pairs
     listed = [tuple(pair) for pair in (pairs.tolist() if isinstance(pairs, Tensor) else pairs)]
     if not listed or any(len(pair) != 2 for pair in listed):
-        raise NotApplicable("give pairs as a list of (destination, source), at least one")
+        raise NotApplicable("list pairs of a destination and a source, at least one")
     for position in (position for pair in listed for position in pair):
         if not -n <= position < n:
             raise NotApplicable(f"no position {position}: the text has {n} tokens, 0 to {n - 1}")

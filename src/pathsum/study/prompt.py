@@ -61,17 +61,18 @@ def expand_prompt(
     return Result(EXPAND, table(EXPAND, rows), facts)
 
 
-def prompt_run(model: Model, prompt: str | Sequence[int], bos: bool | None = None) -> Run:
-    """The prompt, run and recorded without scores. Raises `ExpansionTooLarge` before patterns that would not fit."""
+def prompt_run(model: Model, prompt: str | Sequence[int], bos: bool | None = None, *, scores: bool = False) -> Run:
+    """The prompt, run and recorded. Raises `ExpansionTooLarge` before patterns (and scores) that would not fit."""
     tokens, spec = token_ids(model, prompt, bos), model.spec
-    need = 4 * spec.n_layers * spec.n_heads * len(tokens) ** 2
+    pair = 4 * spec.n_layers * spec.n_heads * (1 + scores)
+    need = pair * len(tokens) ** 2
     if need > PATTERNS:
-        fits = int((PATTERNS / (4 * spec.n_layers * spec.n_heads)) ** 0.5)
+        fits, kept = int((PATTERNS / pair) ** 0.5), "patterns and scores" if scores else "patterns"
         raise ExpansionTooLarge(
-            f"patterns of all heads on {len(tokens):,} tokens take {need / 1e9:.1f} GB, over {PATTERNS / 1e9:.0f}; "
+            f"{kept} of all heads on {len(tokens):,} tokens take {need / 1e9:.1f} GB, over {PATTERNS / 1e9:.0f}; "
             f"pass a prompt of at most {fits:,} tokens, such as its end"
         )
-    return run_weights(model, model.weights.to(torch.float32).load(), tokens, scores=False)
+    return run_weights(model, model.weights.to(torch.float32).load(), tokens, scores=scores)
 
 
 def _facts(recorded: Run, readout: Readout, token: int) -> dict:

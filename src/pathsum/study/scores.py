@@ -10,7 +10,8 @@ from pathsum.paths.readout import place
 from pathsum.paths.score_readout import ScoreReadout, ScoreShares
 from pathsum.paths.score_sides import sources_before, stream_counts
 from pathsum.paths.scores import ScoreExpansion, expand_scores
-from pathsum.runs.run import Run, run
+from pathsum.runs.run import Run
+from pathsum.study.prompt import prompt_run
 from pathsum.study.reading import Column, Reading, Rows
 from pathsum.study.result import Result, manifest, table
 from pathsum.study.subject import Subject
@@ -56,13 +57,14 @@ def scores_of_prompt(
     by their centred share.
 
     Raises `NotApplicable` for an unknown head, or positions that do not attend to each other; `ExpansionTooLarge`
-    where there are more than 20 million pairs of paths.
+    where there are more than 20 million pairs of paths or the prompt is too long.
     """
     layer, _ = head_index(head, model.spec)
     if pairs is not None and not (destination is None and source is None):
         raise NotApplicable("give a destination and a source, or pairs, not both")
     subject = Subject(model, bos=bos, batch=1)
-    recorded = run(model, subject.repeated_tokens[0] if prompt is None else prompt, bos=bos)
+    text = subject.repeated_tokens[0].tolist() if prompt is None else prompt
+    recorded = prompt_run(model, text, bos, scores=True)
     expansion = expand_scores(recorded, head)
     one = None if pairs is not None else _pair(expansion, destination, source)
     readout = expansion.at([one] if one else pairs or [])
