@@ -57,6 +57,9 @@ def qk_term(
 ) -> QKTerm:
     """`W_Eᵀ W_OV^{q…}ᵀ W_QK(Δ) W_OV^{k…} W_E` of folded weights, for a query path and a key path; without the scale.
 
+    What depends on the text is left out: 1/σ of every norm, those of normed queries and keys too (`left_out` names
+    them). `ScoreExpansion.term` has it all.
+
     Raises `NotApplicable` for a path that does not end before the head, or for a rotary layer without `delta`.
 
     >>> qk_term(model.weights.fold(), "L1H2", key="embed → L0H7").matching_score
