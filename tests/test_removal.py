@@ -74,6 +74,8 @@ def test_with_everything_replayed_the_live_change_is_the_frozen_one_and_that_of_
         for path in paths
     ]
     agree(found.frozen, torch.tensor(beyond, dtype=torch.float64), 1e-9)
+    assert found.explained == pytest.approx(1)
+    assert replace(found, frozen=0 * found.frozen).explained == 0
 
 
 @EVERY_CASE

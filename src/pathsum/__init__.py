@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathsum.errors import PathsumError as PathsumError
     from pathsum.lowrank import LowRank as LowRank
+    from pathsum.paths.cross import cross as cross
     from pathsum.paths.logits import expand as expand
     from pathsum.paths.scores import expand_scores as expand_scores
     from pathsum.paths.search import strongest_paths as strongest_paths
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pathsum.paths.target import logit_difference as logit_difference
     from pathsum.paths.virtual import virtual_head as virtual_head
     from pathsum.runs.run import run as run
+    from pathsum.study.cross import cross_prompt as cross_prompt
+    from pathsum.study.lens import lens_of_prompt as lens_of_prompt
     from pathsum.study.paths import paths_of_prompt as paths_of_prompt
     from pathsum.study.prompt import expand_prompt as expand_prompt
     from pathsum.study.readings import (
@@ -125,6 +128,9 @@ _PLACES = {
     "virtual_head": ("pathsum.paths.virtual", "virtual_head"),
     "expand_prompt": ("pathsum.study.prompt", "expand_prompt"),
     "paths_of_prompt": ("pathsum.study.paths", "paths_of_prompt"),
+    "lens_of_prompt": ("pathsum.study.lens", "lens_of_prompt"),
+    "cross_prompt": ("pathsum.study.cross", "cross_prompt"),
+    "cross": ("pathsum.paths.cross", "cross"),
     "strongest_paths": ("pathsum.paths.search", "strongest_paths"),
     "logit": ("pathsum.paths.target", "logit"),
     "logit_difference": ("pathsum.paths.target", "logit_difference"),

@@ -32,6 +32,14 @@ class Removal:
     frozen: Float[Tensor, " path"]
     live: Float[Tensor, " path"]
 
+    @property
+    def explained(self) -> float:
+        """`1 − Σ (live − frozen)² / Σ live²`: what the frozen picture explains of what happens; 1 is all of it.
+
+        Below 0: saying that nothing happens would be closer. NaN where nothing does.
+        """
+        return (1 - (self.live - self.frozen).square().sum() / self.live.square().sum()).item()
+
 
 @torch.no_grad()
 def removed(readout: Readout, target: Target, paths: Sequence[Path], replay: Frozen | None = None) -> Removal:

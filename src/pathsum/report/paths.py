@@ -66,5 +66,8 @@ def _others(asked: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
             f"not certified: the last adds {least}, a path not listed might add {asked['bound']:.3f}; "
             "allow more --seconds, or list fewer"
         )
+    if asked["frozen_explains"] is not None:
+        share = f"{asked['frozen_explains']:.0%}".replace("-", "−")
+        lines.append(f"frozen changes explain {share} of live ones: 1 − Σ(live − frozen)²/Σ live²")
     error, alone = small(asked["error"]), small(asked["error_of_single_paths"])
     return [*lines, f"error of the sum {error} of the largest logit; of single paths, each carried alone, {alone}"]

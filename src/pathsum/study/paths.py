@@ -7,7 +7,6 @@ from pathsum.paths.logits import expand
 from pathsum.paths.readout import Readout
 from pathsum.paths.removal import Removal, removed
 from pathsum.paths.search import Strongest, strongest_paths
-from pathsum.paths.target import Target
 from pathsum.runs.run import Run
 from pathsum.study.prompt import prompt_run
 from pathsum.study.question import Question
@@ -59,20 +58,20 @@ def paths_of_prompt(
     asked = Question.of(recorded, target, versus, log_probability, at)
     readout = expand(recorded).toward(asked.target.direction[None], asked.target.position)
     found = strongest_paths(readout, limit, seconds=float(seconds))
-    reactions = _removed(readout, asked.target, found) if live else None
-    rows = _rows(recorded, readout, found, reactions)
+    streamed = [path for path in found.paths if path.source != "unembed.bias"]
+    change = removed(readout, asked.target, streamed) if live else None
+    rows = _rows(recorded, readout, found)
+    if change is not None:
+        both = dict(
+            zip(map(str, streamed), zip(change.frozen.tolist(), change.live.tolist(), strict=True), strict=True)
+        )
+        for row in rows:
+            row["without_frozen"], row["without_live"] = both.get(row["path"], (None, None))
     facts = manifest(Subject(model, bos=bos), PATHS, {"limit": limit, "seconds": seconds, "live": live})
-    return Result(PATHS, table(PATHS, rows), facts | {"prompt": asked.facts() | _known(readout, found)})
+    return Result(PATHS, table(PATHS, rows), facts | {"prompt": asked.facts() | _known(readout, found, change)})
 
 
-def _removed(readout: Readout, target: Target, found: Strongest) -> dict[str, tuple[float, float]]:
-    paths = [path for path in found.paths if path.source != "unembed.bias"]
-    change: Removal = removed(readout, target, paths)
-    pairs = zip(change.frozen.tolist(), change.live.tolist(), strict=True)
-    return dict(zip(map(str, paths), pairs, strict=True))
-
-
-def _rows(recorded: Run, readout: Readout, found: Strongest, change: dict[str, tuple[float, float]] | None) -> Rows:
+def _rows(recorded: Run, readout: Readout, found: Strongest) -> Rows:
     rows, names, total = [], recorded.token_strings, readout.target.item()
     for rank, (path, value) in enumerate(zip(found.paths, found.values.tolist(), strict=True), start=1):
         shares = readout.by_position(path)[0]
@@ -80,13 +79,11 @@ def _rows(recorded: Run, readout: Readout, found: Strongest, change: dict[str, t
         row: dict[str, Any] = {"rank": rank, "path": str(path), "order": path.order, "value": value}
         row |= {"share": value / total if total else None, "token": names[most], "position": most}
         row |= {"from_position": shares[most].item(), "equation": path.equation}
-        if change is not None:
-            row |= dict(zip(("without_frozen", "without_live"), change.get(str(path), (None, None)), strict=True))
         rows.append(row)
     return rows
 
 
-def _known(readout: Readout, found: Strongest) -> dict[str, Any]:
+def _known(readout: Readout, found: Strongest, change: Removal | None) -> dict[str, Any]:
     """Of all paths, and of those that are not listed."""
     return {
         "paths": float(sum(readout.counts())),
@@ -97,4 +94,5 @@ def _known(readout: Readout, found: Strongest) -> dict[str, Any]:
         "rest": found.rest,
         "error": readout.check(),
         "error_of_single_paths": found.error,
+        "frozen_explains": None if change is None else change.explained,
     }
