@@ -87,7 +87,14 @@ def test_a_batch_in_blocks_has_the_losses_of_each_position_by_itself(name, by_la
         found = head_losses(arguments[0], by_layer, arguments[1])
         return torch.stack([value for each in found for value in dataclasses.astuple(each)[1:]])
 
-    for measure in (order_losses, direct_and_full_losses, by_set):
+    def by_path(*arguments):
+        found = path_losses(arguments[0], 2, None, arguments[1])
+        return torch.stack(list(found.values())).flatten(0, 1).nan_to_num()
+
+    def by_kind(*arguments):
+        return source_losses(arguments[0], "embed", arguments[1]).flatten(0, 1)
+
+    for measure in (order_losses, direct_and_full_losses, by_set, by_path, by_kind):
         expected = torch.cat([measure(*one) for one in zip(each, last, strict=True)], dim=1)
         agree(measure(batch, rows), expected, 1e-9)
 

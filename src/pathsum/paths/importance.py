@@ -99,7 +99,8 @@ def path_losses(
     The direct path is all that has order 0, so the first is NaN for a path of order 0. `source` None: paths from every
     source. The final bias is left out. Raises `ExpansionTooLarge` when there are more than `most` paths.
     """
-    expansion, at, found = Expansion(frozen), scored(frozen, rows), {}
+    expansion = Expansion(frozen)
+    found: dict[Path, list[Tensor]] = {}
     sources = list(expansion.sources) if source is None else [source]
     if source is not None and source not in expansion.sources:
         raise NotApplicable(f"no source {source!r} in this model; it has {', '.join(expansion.sources)}")
@@ -110,11 +111,47 @@ def path_losses(
             f"{n:,} paths of order ≤ {max_order} from {len(sources)} source(s); pass a smaller max_order= "
             f"(now {max_order}), source= of one source, such as embed, or a larger most= (now {most:,})"
         )
-    direct, full = last(direct_streams(frozen)), last(streams(frozen))
-    for path, x in expansion.path_vectors(max_order, sources):
-        without = at.losses(full - x)
-        found[path] = torch.stack([at.losses(direct + x) if path.order else without * torch.nan, without])
-    return found
+    for at in scored(frozen, rows).parts(KEPT):
+        direct, full = (at.logits(at.scaled(last(each(frozen)))) for each in (direct_streams, streams))
+        for name in sources:
+            for path, part, W in _paths(at, Path(name), expansion.sources[name], max_order):
+                found.setdefault(path, []).append(_path_losses(path, part, W, direct, full, at.targets))
+    return {path: torch.cat(parts, dim=1) for path, parts in found.items()}
+
+
+def _paths(at: Scored, path: Path, x: Tensor, max_order: int) -> Iterator[tuple[Path, Tensor, Tensor]]:
+    """(path, its coordinates at the rows, the map from them to logits): the path itself, then its continuations."""
+    if not path.order:
+        yield path, at.scaled(x), at.frozen.ends.W_U
+    if path.order == max_order:
+        return
+    after = path.heads[-1][0] if path.heads else source_layer(path.source)
+    for block, seen in list(at.frozen.layers)[after + 1 :]:
+        mixed = mixed_values(block, seen, x).movedim(-3, 0) * seen.post_attention_scale.unsqueeze(-1)
+        for head, own in zip(block.heads, mixed, strict=True):
+            longer = Path(path.source, (*path.heads, (block.layer, head.index)))
+            yield longer, at.scaled(own), at.frozen.ends.W_U @ head.W_O
+            yield from _paths(at, longer, own @ head.W_O.mT, max_order)
+
+
+def _path_losses(
+    path: Path,
+    part: Float[Tensor, "row r"],
+    W: Float[Tensor, "d_vocab r"],
+    direct: Float[Tensor, "row d_vocab"],
+    full: Float[Tensor, "row d_vocab"],
+    targets: Int[Tensor, " row"],
+) -> Float[Tensor, "two row"]:
+    """Losses of direct + part (NaN for order 0) and full − part, a block of rows at a time."""
+    found = []
+    for beside, whole, some, wanted in zip(
+        *(each.split(max(1, BLOCK // len(W))) for each in (direct, full, part, targets)), strict=True
+    ):
+        logits = some @ W.mT
+        without = row_losses(whole - logits, wanted)
+        added = row_losses(beside + logits, wanted) if path.order else without * torch.nan
+        found.append(torch.stack([added, without]))
+    return torch.cat(found, dim=1)
 
 
 def with_heads(frozen: FrozenRun, heads: Collection[HeadIndex]) -> FrozenRun:

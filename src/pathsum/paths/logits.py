@@ -5,7 +5,7 @@
 With patterns and norm scales as recorded the sum has no remainder; `check()` measures it.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -146,27 +146,17 @@ class Expansion:
             product = circuit @ product
         return W_U @ product
 
-    def path_vectors(
-        self, max_order: int, sources: Collection[str] | None = None
-    ) -> Iterator[tuple[Path, Float[Tensor, "*batch pos d_model"]]]:
-        """Every path of these sources (None: of all) up to `max_order` heads, with what it adds to the residual stream.
-
-        The final bias is in no stream.
-        """
-        for name in self.sources if sources is None else sources:
-            yield from self._continue(Path(name), self.sources[name], max_order)
-
     # ---- parts ----
 
     def _terms(self, max_order: int) -> Iterator[Term]:
-        for path, vectors in self.path_vectors(max_order):
-            yield Term(path, self.frozen.unembed(vectors))
+        for name, vectors in self.sources.items():
+            yield from self._continue(Path(name), vectors, max_order)
         if self.frozen.ends.b_U is not None:
             yield Term(Path("unembed.bias"), self._unembed_bias())
 
-    def _continue(self, path: Path, x: Tensor, max_order: int) -> Iterator[tuple[Path, Tensor]]:
+    def _continue(self, path: Path, x: Tensor, max_order: int) -> Iterator[Term]:
         """The path itself, then all its continuations; what they share is computed once."""
-        yield path, x
+        yield Term(path, self.frozen.unembed(x))
         if path.order == max_order:
             return
         after = path.heads[-1][0] if path.heads else source_layer(path.source)
