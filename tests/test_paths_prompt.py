@@ -8,6 +8,7 @@ import pathsum
 from cases import BY_NAME, CASES
 from pathsum.cli import main
 from pathsum.errors import ExpansionTooLarge, NotApplicable, TextError
+from pathsum.report.figures import path_diagram
 from pathsum.study.paths import paths_of_prompt
 from pathsum.toys import virtual_head_model
 from pathsum.weights.model import Model
@@ -158,3 +159,47 @@ def test_the_lens_of_a_log_probability(capsys):
     rows = json.loads(succeed(["lens", FAST, "the cat", "--log-probability", "--json"], capsys))["rows"]
     for row in rows:
         assert row["frozen_target"] == row["frozen_log_probability"]
+
+
+# ---- pictures ----
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_every_path_of_every_shape_of_model_can_be_drawn(case, tmp_path):
+    result = paths_of_prompt(Model(case.name, case.weights), case.tokens.tolist(), limit=12)
+    figure = path_diagram(result.rows(), result.manifest["prompt"]).to_dict()
+    names = {value["name"] for data in _inlined(figure) for value in data if "name" in value}
+    for row in result.rows():
+        source, *heads = row["path"].split(" → ")
+        assert set(heads) <= names and (source == "embed" or source in names)
+    assert result.manifest["prompt"]["target"] in names
+
+
+def _inlined(figure) -> list:
+    """All data of a chart."""
+    return [*figure["datasets"].values()]
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf", ".html"])
+def test_a_picture_is_saved_as_what_its_name_ends_with(capsys, tmp_path, suffix):
+    for arguments in (["paths", FAST, "the cat sat"], ["expand", FAST, "the cat sat", "--by", "order,position"]):
+        out = tmp_path / f"{arguments[0]}{suffix}"
+        succeed([*arguments, "--out", str(out)], capsys)
+        assert out.stat().st_size > 1000
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["picture.doc", "nowhere/picture.svg"])
+def test_another_name_is_refused_before_anything_runs(capsys, tmp_path, monkeypatch, name):
+    monkeypatch.setattr("pathsum.study.paths.prompt_run", None)
+    with pytest.raises(SystemExit) as stopped:
+        main(["paths", FAST, "the cat", "--out", str(tmp_path / name)])
+    assert stopped.value.code and name.split("/")[0] in capsys.readouterr().err
+
+
+def test_widths_of_lines_are_what_the_listed_paths_add():
+    result = paths_of_prompt(virtual_head_model(), [5, 9, 2, 7], limit=1)
+    figure = path_diagram(result.rows(), result.manifest["prompt"]).to_dict()
+    lines = {value["step"]: value["value"] for data in _inlined(figure) for value in data if "step" in value}
+    assert list(lines) == ["9 at 1 → L0H0", "L0H0 → L1H0", "L1H0 → logit"]
+    assert all(value == pytest.approx(20, abs=1e-2) for value in lines.values())

@@ -1,5 +1,6 @@
 """`pathsum expand MODEL PROMPT`: one token's logit as a sum over orders, sources and paths."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +18,9 @@ TOKEN = Annotated[
 ]
 BY = Annotated[
     str | None, typer.Option("--by", help="One or two of order, source, position, head, layer, with a comma between.")
+]
+OUT = Annotated[
+    Path | None, typer.Option("--out", help="Also draw it: a file that ends with .svg, .png, .pdf or .html.")
 ]
 VERSUS = Annotated[str | None, typer.Option("--versus", help="With --by: less the logit of this token.")]
 TOP = Annotated[int, typer.Option("--top", min=1, help="Paths (and sources) shown, strongest first.")]
@@ -37,6 +41,7 @@ def expand(
     top: TOP = 10,
     by: BY = None,
     versus: VERSUS = None,
+    out: OUT = None,
     bos: BOS = None,
     as_json: JSON = False,
 ) -> None:
@@ -49,10 +54,10 @@ def expand(
     """
     chosen = prompt_of("expand MODEL", prompt, text, ids)
     if by is not None:
-        _crossed(model, chosen, by, token, versus, position, bos, top, as_json)
+        _crossed(model, chosen, by, token, versus, position, bos, top, out, as_json)
         return
-    if versus is not None:
-        raise typer.BadParameter("--versus goes with --by, or with pathsum paths")
+    if versus is not None or out is not None:
+        raise typer.BadParameter("--versus and --out go with --by, or with pathsum paths")
 
     from pathsum.report.prompt import print_expansion
     from pathsum.study.prompt import expand_prompt
@@ -76,18 +81,24 @@ def _crossed(
     at: int,
     bos: bool | None,
     top: int,
+    out: Path | None,
     as_json: bool,
 ) -> None:
     from pathsum.report.cross import print_cross
+    from pathsum.report.figures import check_figure_place, cross_figure, save_figure
     from pathsum.study.cross import cross_prompt
     from pathsum.weights.checkpoint import open_model
 
     axes = [axis.strip() for axis in by.split(",")]
+    if out is not None:
+        check_figure_place(out)
     result = cross_prompt(open_model(model), prompt, axes, target=token, versus=versus, at=at, bos=bos)
     if as_json:
         print(result.to_json())
     else:
         print_cross(result, top)
+    if out is not None:
+        save_figure(cross_figure(result.rows(), axes, result.manifest["prompt"]), out)
 
 
 def prompt_of(command: str, *given: str | None) -> str | list[int]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pathsum.cli.expand import BOS, IDS, JSON, PROMPT, TEXT, prompt_of
+from pathsum.cli.expand import BOS, IDS, JSON, OUT, PROMPT, TEXT, prompt_of
 from pathsum.cli.subject import MODEL
 
 TARGET = Annotated[
@@ -31,6 +31,7 @@ def paths(
     limit: LIMIT = 20,
     seconds: SECONDS = 30.0,
     live: LIVE = False,
+    out: OUT = None,
     bos: BOS = None,
     as_json: JSON = False,
 ) -> None:
@@ -42,10 +43,13 @@ def paths(
     chosen = prompt_of("paths MODEL", prompt, text, ids)
     one_question(versus, log_probability)
 
+    from pathsum.report.figures import check_figure_place, path_diagram, save_figure
     from pathsum.report.paths import print_paths
     from pathsum.study.paths import paths_of_prompt
     from pathsum.weights.checkpoint import open_model
 
+    if out is not None:
+        check_figure_place(out)
     result = paths_of_prompt(
         open_model(model),
         chosen,
@@ -62,6 +66,8 @@ def paths(
         print(result.to_json())
     else:
         print_paths(result)
+    if out is not None:
+        save_figure(path_diagram(result.rows(), result.manifest["prompt"]), out)
 
 
 def one_question(versus: str | None, log_probability: bool) -> None:

@@ -7,12 +7,16 @@ from pathsum.report.figures.heads import (
     lag_profiles,
     matching_against_copying,
 )
+from pathsum.report.figures.paths import cross_figure, path_diagram
+from pathsum.report.figures.saving import check_figure_place, save_figure
 from pathsum.report.figures.terms import head_bars, layer_bars, order_bars, repeat_losses
 
 __all__ = [
     "attention_patterns",
+    "check_figure_place",
     "composition_diagram",
     "composition_heat_map",
+    "cross_figure",
     "eigenvalue_scatter",
     "head_bars",
     "lag_profiles",
@@ -20,5 +24,7 @@ __all__ = [
     "matching_against_copying",
     "order_bars",
     "pairs_shown",
+    "path_diagram",
     "repeat_losses",
+    "save_figure",
 ]
