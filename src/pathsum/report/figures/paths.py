@@ -146,12 +146,9 @@ def _dots(nodes: pl.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
 
 def _names(nodes: pl.DataFrame, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """Above their dots, those of tokens to the left."""
-    sides = ((nodes.filter(pl.col("x") == 0), "right", -8, 0), (nodes.filter(pl.col("x") > 0), "center", 0, -10))
-    return [
-        alt.Chart(inline(some)).mark_text(align=align, dx=dx, dy=dy, fontSize=11).encode(x=x, y=y, text="name:N")
-        for some, align, dx, dy in sides
-        if len(some)
-    ]
+    tokens, others = (alt.Chart(inline(nodes.filter(some))) for some in (pl.col("x") == 0, pl.col("x") > 0))
+    left, above = tokens.mark_text(align="right", dx=-8, fontSize=11), others.mark_text(dy=-10, fontSize=11)
+    return [each.encode(x=x, y=y, text="name:N") for each in (left, above)]
 
 
 def _titles(columns: list[tuple[float, str]], x: alt.X, y: alt.Y) -> alt.Chart:
