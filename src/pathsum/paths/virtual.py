@@ -35,6 +35,8 @@ from pathsum.weights.weights import Weights, head_index
 
 Pair = tuple[HeadIndex, HeadIndex]
 """The earlier head, then the later one."""
+MIXED = 1 << 24
+"""Numbers that the heads of a later layer have mixed of outputs of earlier heads, at once: 64 MB in float32."""
 
 
 @dataclass(frozen=True)
@@ -129,43 +131,51 @@ def head_pairs(spec: Spec) -> list[Pair]:
 @torch.no_grad()
 def pair_squares(frozen: FrozenRun, rows: Rows = None) -> Float[Tensor, "pair row"]:
     """Of all `head_pairs`: the mean square over the vocabulary of the centred logits of the terms that end in them."""
-    at, gram, found = scored(frozen, rows), _centred_gram(frozen), []
-    for _, block, mixed in _pairs(at):
+    at, gram = scored(frozen, rows), _centred_gram(frozen)
+    place = {pair: index for index, pair in enumerate(head_pairs(frozen.weights.spec))}
+    found = gram.new_empty(len(place), len(at.rows))
+    for earlier, block, mixed in _pairs(at):
         core = block.W_O.mT @ gram @ block.W_O
-        found.append(((mixed @ core) * mixed).sum(-1).clamp_min(0) / at.d_vocab)
-    return torch.cat(found) if found else gram.new_empty(0, len(at.rows))
+        for head, squares in zip(earlier, ((mixed @ core) * mixed).sum(-1), strict=True):
+            first = place[head, (block.layer, 0)]
+            found[first : first + block.n_heads] = squares
+    return found.clamp_min(0) / at.d_vocab
 
 
 @torch.no_grad()
 def pair_losses(frozen: FrozenRun, pairs: Sequence[Pair], rows: Rows = None) -> Float[Tensor, "pair row"]:
     """For each pair, the losses of all terms but those whose last two heads it is."""
-    found = {pair: [] for pair in pairs}
-    for at in scored(frozen, rows).parts(KEPT):
+    place = {pair: index for index, pair in enumerate(pairs)}
+    whole, begin = scored(frozen, rows), 0
+    found = torch.empty(len(pairs), len(whole.rows), dtype=torch.float64)
+    for at in whole.parts(KEPT):
+        own, begin = slice(begin, begin + len(at.rows)), begin + len(at.rows)
         full = at.logits(at.scaled(last(streams(frozen))))
         for earlier, block, mixed in _pairs(at, {earlier for earlier, _ in pairs}):
-            for head in block.heads:
-                if (pair := (earlier, (head.layer, head.index))) in found:
+            for (place_of, first), head in product(enumerate(earlier), block.heads):
+                if (pair := (first, (head.layer, head.index))) in place:
                     W = frozen.ends.W_U @ head.W_O
-                    found[pair].append(_losses_without(full, mixed[head.index], W, at.targets))
-    if not pairs:
-        return torch.empty(0, len(scored(frozen, rows).rows), dtype=torch.float64)
-    return torch.stack([torch.cat(parts) for parts in found.values()])
+                    found[place[pair], own] = _losses_without(full, mixed[place_of, head.index], W, at.targets)
+    return found
 
 
 def _pairs(
     at: Scored, asked: Collection[HeadIndex] | None = None
-) -> Iterator[tuple[HeadIndex, Block, Float[Tensor, "head row d_head"]]]:
-    """(earlier head, later layer, what each of its heads has mixed of that head's output, scaled for the end)."""
-    layers = list(at.frozen.layers)
+) -> Iterator[tuple[list[HeadIndex], Block, Float[Tensor, "earlier head row d_head"]]]:
+    """(some heads of a layer, a later layer, what its heads have mixed of each one's output, scaled for the end)."""
+    layers, tokens = list(at.frozen.layers), at.frozen.run.tokens.numel()
     for (block, seen), stream in zip(layers[:-1], streams(at.frozen), strict=False):
         heads = [index for index in range(block.n_heads) if asked is None or (block.layer, index) in asked]
+        # Several at a time: a pattern is then read once for all.
+        size = max(1, MIXED // (block.n_heads * tokens * block.W_O.shape[-1]))
         if not heads:
             continue
-        written = each_head_output(block, seen, stream)
-        for index in heads:
+        written = each_head_output(block, seen, stream).movedim(-3, 0)
+        for some in torch.tensor(heads).split(size):
             for later, then in layers[block.layer + 1 :]:
-                mixed = mixed_values(later, then, written[..., index, :, :]).movedim(-3, 0)
-                yield (block.layer, index), later, at.scaled(mixed * then.post_attention_scale.unsqueeze(-1))
+                mixed = mixed_values(later, then, written[some]).movedim(-3, 1)
+                names = [(block.layer, index) for index in some.tolist()]
+                yield names, later, at.scaled(mixed * then.post_attention_scale.unsqueeze(-1))
 
 
 def _losses_without(
@@ -182,5 +192,5 @@ def _losses_without(
 def _centred_gram(frozen: FrozenRun) -> Float[Tensor, "d_model d_model"]:
     """`W_Uᵀ C W_U`, `C` taking the mean over the vocabulary away."""
     W_U = frozen.ends.W_U
-    mean = W_U.double().mean(0)
+    mean = W_U.mean(0, dtype=torch.float64)
     return (unembedding_gram(frozen.weights) - len(W_U) * torch.outer(mean, mean)).to(W_U.dtype)
