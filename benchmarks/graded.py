@@ -41,4 +41,41 @@ def graded_peer() -> Callable[[], object]:
     return passes
 
 
-BENCHMARKS = [Benchmark("graded-six-layers", Side(graded_ours), Side(graded_peer))]
+def orders() -> Callable[[], object]:
+    """The stream of every order after the last of 6 layers, 256 tokens: up to 7 orders."""
+    from pathsum.runs.graded import frozen_run, graded
+    from pathsum.runs.run import run
+
+    frozen = frozen_run(run(random_model(6, 8, 256, 32), torch.arange(256)))
+    return lambda: graded(frozen)
+
+
+def one_order() -> Callable[[], object]:
+    """The same heads' values and outputs of the whole stream alone: a plain forward's, its patterns given."""
+    from pathsum.runs.graded import frozen_run, last, streams
+    from pathsum.runs.run import run
+
+    frozen = frozen_run(run(random_model(6, 8, 256, 32), torch.arange(256)))
+    return lambda: last(streams(frozen))
+
+
+def plain() -> Callable[[], object]:
+    """A plain forward pass: queries, keys, patterns, values; no logits."""
+    from pathsum.runs.forward import forward
+
+    weights = random_model(6, 8, 256, 32).weights.to(torch.float32).load()
+    tokens = torch.arange(256)
+
+    @torch.no_grad()
+    def once() -> object:
+        return forward(weights, tokens)
+
+    return once
+
+
+BENCHMARKS = [
+    Benchmark("graded-six-layers", Side(graded_ours), Side(graded_peer)),
+    # A ratio of 1/4 is (1 + … + 6 orders) / 6 layers: what every order costs where each costs what the whole does.
+    Benchmark("graded-orders-values", Side(orders), Side(one_order)),
+    Benchmark("graded-orders-forward", Side(orders), Side(plain)),
+]

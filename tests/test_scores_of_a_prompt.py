@@ -12,6 +12,7 @@ from cases import BY_NAME, CASES
 from pathsum.cli import main
 from pathsum.errors import ExpansionTooLarge, NotApplicable, TextError
 from pathsum.paths.scores import expand_scores
+from pathsum.report.figures import score_heat_maps
 from pathsum.study.scores import scores_of_prompt
 from pathsum.toys import induction_model
 from pathsum.weights.model import Model
@@ -169,3 +170,16 @@ def test_the_example_of_the_page_runs(capsys):
     exec(compile(example, "scores.md", "exec"), {"__name__": "example"})
     printed = capsys.readouterr().out
     assert printed.startswith("Id ⊗ A^{L0H10} ⊗ W_Eᵀ W_QK^{L1H3} W_OV^{L0H10} W_E 0.9")
+
+
+def test_the_score_is_drawn_as_heat_maps_of_its_rows(capsys, tmp_path):
+    result = scores_of_prompt(pathsum.open("two-layer-small"), "the cat sat on the mat", "L1H1")
+    data = [row for rows in score_heat_maps(result.rows()).to_dict()["datasets"].values() for row in rows]
+    drawn = {(row["part"], row["query"], row["key"]): row["centred"] for row in data}
+    for row in result.rows():
+        if row["query"] not in ("other pairs", "longer paths") and row["part"] in ("order", "lag"):
+            value = drawn[row["part"], row["query"], row["key"]]
+            assert value == pytest.approx(row["centred"], rel=1e-4, abs=1e-9)
+    out = tmp_path / "scores.svg"
+    succeed(["scores", "two-layer-small", "L1H1", "the cat sat", "--out", str(out)], capsys)
+    assert out.stat().st_size > 1000

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pathsum.cli.expand import BOS, IDS, JSON, PROMPT, TEXT, prompt_of
+from pathsum.cli.expand import BOS, IDS, JSON, OUT, PROMPT, TEXT, prompt_of
 from pathsum.cli.subject import MODEL
 
 HEAD = Annotated[str, typer.Argument(help="The head, as L1H6.")]
@@ -37,6 +37,7 @@ def scores(
     pairs: PAIRS = None,
     max_order: ORDER = 1,
     top: TOP = 10,
+    out: OUT = None,
     bos: BOS = None,
     as_json: JSON = False,
 ) -> None:
@@ -50,10 +51,13 @@ def scores(
     chosen = prompt_of("scores MODEL HEAD", *given) if any(one is not None for one in given) else None
     wanted = None if pairs is None else _pairs(pairs)
 
+    from pathsum.report.figures import check_figure_place, save_figure, score_heat_maps
     from pathsum.report.scores import print_scores
     from pathsum.study.scores import scores_of_prompt
     from pathsum.weights.checkpoint import open_model
 
+    if out is not None:
+        check_figure_place(out)
     result = scores_of_prompt(
         open_model(model), chosen, head, bos=bos, destination=destination, source=source, pairs=wanted,
         max_order=max_order, top=top,
@@ -62,6 +66,8 @@ def scores(
         print(result.to_json())
     else:
         print_scores(result)
+    if out is not None:
+        save_figure(score_heat_maps(result.rows()), out)
 
 
 def _pairs(text: str) -> str | list[list[int]]:

@@ -9,6 +9,7 @@ from pathsum.report.figures.heads import (
 )
 from pathsum.report.figures.paths import cross_figure, path_diagram
 from pathsum.report.figures.saving import check_figure_place, save_figure
+from pathsum.report.figures.scores import score_heat_maps
 from pathsum.report.figures.terms import head_bars, layer_bars, order_bars, repeat_losses
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "path_diagram",
     "repeat_losses",
     "save_figure",
+    "score_heat_maps",
 ]
