@@ -155,7 +155,7 @@ def test_readings_are_unchanged_by_the_heads_own_gauge(reading):
 
 
 @pytest.mark.parametrize(
-    "name", ["spectra", "attention", "induction", "importance_heads", "composition", "matching", "pointer"]
+    "name", ["spectra", "attention", "induction", "importance_heads", "composition", "matching", "pointer", "virtual"]
 )
 def test_permuted_heads_give_permuted_rows(name):
     order = [2, 0, 1]

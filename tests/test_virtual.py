@@ -91,6 +91,7 @@ def test_pairs_at_some_rows_of_a_batch_in_blocks_are_those_of_the_whole(monkeypa
     squares, losses = pair_squares(frozen)[:, rows], pair_losses(frozen, pairs)[:, rows]
     monkeypatch.setattr("pathsum.paths.virtual.KEPT", 2 * case.spec.d_vocab)
     monkeypatch.setattr("pathsum.paths.virtual.BLOCK", case.spec.d_vocab)
+    monkeypatch.setattr("pathsum.paths.virtual.MIXED", 2 * case.spec.n_heads * case.spec.d_head * tokens.numel())
     agree(pair_squares(frozen, rows), squares, 1e-11)
     agree(pair_losses(frozen, [pairs[5], pairs[2]], rows), losses[[5, 2]], 1e-11)
 
