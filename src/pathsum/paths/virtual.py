@@ -21,11 +21,11 @@ from pathsum.circuits.composition import composition_pairs
 from pathsum.circuits.spectra import positivity, unembedding_gram
 from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
-from pathsum.paths.importance import KEPT, Rows
+from pathsum.paths.importance import KEPT, Rows, direct_and_full_losses
 from pathsum.paths.logits import path_pattern
 from pathsum.paths.paths import HeadIndex, Path
 from pathsum.paths.scored import BLOCK, Scored, row_losses, scored
-from pathsum.runs.graded import FrozenRun, last, streams
+from pathsum.runs.graded import FrozenRun, frozen_run, last, streams
 from pathsum.runs.linear import each_head_output, mixed_values
 from pathsum.runs.run import Run
 from pathsum.weights.blocks import Block, Head
@@ -70,9 +70,13 @@ class VirtualHead:
         return f"{self.earlier.name} → {self.later.name}"
 
     @property
+    def pair(self) -> Pair:
+        return (self.earlier.layer, self.earlier.index), (self.later.layer, self.later.index)
+
+    @property
     def path(self) -> Path:
         """From the tokens through both heads."""
-        return Path("embed", tuple((head.layer, head.index) for head in (self.earlier, self.later)))
+        return Path("embed", self.pair)
 
     @property
     def OV(self) -> LowRank:
@@ -100,6 +104,12 @@ class VirtualHead:
     def pattern(self, run: Run) -> Float[Tensor, "*batch dst src"]:
         """`S_f S_post A^{h2} S S_post A^{h1} S`: where it moves things from and to, frozen scales included."""
         return path_pattern(run.frozen, self.path)
+
+    def cost_without(self, run: Run) -> float:
+        """Loss, nats per token, that all terms whose last two heads these are save: added when they are left out."""
+        frozen = frozen_run(run)
+        (without,) = pair_losses(frozen, [self.pair])
+        return (without - direct_and_full_losses(frozen)[1]).mean().item()
 
 
 def virtual_head(model: Model | Weights, earlier: str, later: str) -> VirtualHead:
