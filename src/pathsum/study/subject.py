@@ -71,13 +71,14 @@ class Subject:
     def sequence_count(self) -> int:
         if self.sequences is not None:
             return self.sequences
-        return min(MOST_SEQUENCES, self.recorded_at_once)
+        return self.contexts_at_once
 
     @property
-    def recorded_at_once(self) -> int:
-        """Contexts whose recorded run keeps `RECORDED` entries of patterns at most; one at least."""
+    def contexts_at_once(self) -> int:
+        """`MOST_SEQUENCES`, or as many as keep `RECORDED` entries of patterns; one at least."""
         spec = self.model.spec
-        return max(1, RECORDED // max(1, spec.n_layers * spec.n_heads * self.context_length**2))
+        kept = max(1, spec.n_layers * spec.n_heads * self.context_length**2)
+        return max(1, min(MOST_SEQUENCES, RECORDED // kept))
 
     @cached_property
     def digest(self) -> str:
@@ -225,8 +226,8 @@ class Subject:
         return frozen_run(self.text_run, self.frozen_weights)
 
     def frozen_blocks(self) -> Iterator[tuple[int, FrozenRun]]:
-        """The text's contexts with the place of the first, as many at a time as `recorded_at_once` says."""
-        size = self.recorded_at_once
+        """The text's contexts with the place of the first, `contexts_at_once` at a time."""
+        size = self.contexts_at_once
         if len(self.windows) <= size or "frozen_text" in self.__dict__:
             yield 0, self.frozen_text
             return
