@@ -32,6 +32,7 @@ def opened(name, changes=None, without="", more=""):
         ("gemma3_text", {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters has 'rope_type'"),
         ("smollm3", {"no_rope_layers": [1, 1, 2, 1]}, "no_rope_layers has 2"),
         ("smollm3", {"no_rope_layers": [1, 1]}, "no_rope_layers must be a list of 4"),
+        ("phi3", {"rope_parameters": {"rope_theta": -1, "rope_type": "default"}}, "rope_theta is -1"),
         ("granite", {"logits_scaling": 0}, "logits_scaling is 0"),
         ("gpt_oss", {"swiglu_alpha": 1.0}, "swiglu_alpha is 1.0"),
         ("mixtral", {"num_experts_per_tok": 6}, "6 of 5 experts"),

@@ -122,6 +122,13 @@ def test_a_key_that_would_be_ignored_is_refused_by_name(name, key, value, tmp_pa
         open_gguf(path)
 
 
+@pytest.mark.parametrize("base", [0.0, -10.0])
+def test_a_base_whose_powers_are_no_frequencies_is_refused(base, tmp_path):
+    path = BY_NAME["llama"].write(tmp_path / "m.gguf", {".rope.freq_base": base})
+    with pytest.raises(CheckpointError, match=r"rope\.freq_base is .*, so it must be above 0"):
+        open_gguf(path)
+
+
 HARMLESS = [
     ("llama", {".vocab_size": 11, "general.name": "x", ".tensor_data_layout": "Meta AI original pth"}),
     (

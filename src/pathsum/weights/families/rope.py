@@ -25,6 +25,8 @@ def rotary(config: Config, d_head: int, layer_type: str | None = None, interleav
             " is no even number of coordinates from 2 to d_head; they turn in pairs"
         )
     kind = rope_kind(parameters)
+    if not base > 0:
+        raise CheckpointError(f"config: rope_theta is {base}; its powers are frequencies, so it must be above 0")
     try:
         frequencies = [base ** (-2 * i / d_rotary) for i in range(d_rotary // 2)]
         scaled, magnitude = _SCALINGS[kind](frequencies, parameters, config, base)

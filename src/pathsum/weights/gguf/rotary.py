@@ -15,7 +15,10 @@ LONG, SHORT, FREQS = "rope_factors_long.weight", "rope_factors_short.weight", "r
 
 def plain_rotary(keys: Keys, d_head: int, base_key: str = "rope.freq_base", base: float | int = 10_000.0) -> Rotary:
     """Unscaled: `f_i = base^(-2i/d_rotary)`."""
-    return Rotary(_d_rotary(keys, d_head), keys.number(base_key, base))
+    found = keys.number(base_key, base)
+    if not found > 0:
+        raise CheckpointError(f"{base_key} is {found}; its powers are frequencies, so it must be above 0")
+    return Rotary(_d_rotary(keys, d_head), found)
 
 
 def scaled_rotary(keys: Keys, d_head: int, factors: Tensor | None = None, truncate: bool = True) -> Rotary:
