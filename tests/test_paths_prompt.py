@@ -131,6 +131,14 @@ def test_tables_sum_to_the_target_and_fit_the_terminal(capsys, by):
     assert sum(row["share"] for row in found["rows"]) == pytest.approx(1, abs=1e-3)
 
 
+def test_a_table_of_a_log_probability_says_what_is_not_linear(capsys):
+    text = succeed(["expand", FAST, "the cat sat", "--by", "order", "--log-probability"], capsys)
+    assert "log-probability of" in text and "that is not linear" in text
+    with pytest.raises(SystemExit):
+        main(["expand", FAST, "the cat sat", "--log-probability"])
+    assert "go with --by" in capsys.readouterr().err
+
+
 def test_other_axes_are_refused_by_name(capsys):
     with pytest.raises(SystemExit):
         main(["expand", FAST, "the cat", "--by", "token"])

@@ -23,6 +23,7 @@ OUT = Annotated[
     Path | None, typer.Option("--out", help="Also draw it: a file that ends with .svg, .png, .pdf or .html.")
 ]
 VERSUS = Annotated[str | None, typer.Option("--versus", help="With --by: less the logit of this token.")]
+LOG_P = Annotated[bool, typer.Option("--log-probability", help="The token's log-probability, linearised (with --by).")]
 TOP = Annotated[int, typer.Option("--top", min=1, help="Paths (and sources) shown, strongest first.")]
 BOS = Annotated[
     bool | None, typer.Option("--bos/--no-bos", help="Put the model's BOS token first (default: as it was trained).")
@@ -41,6 +42,7 @@ def expand(
     top: TOP = 10,
     by: BY = None,
     versus: VERSUS = None,
+    log_probability: LOG_P = False,
     out: OUT = None,
     bos: BOS = None,
     as_json: JSON = False,
@@ -54,10 +56,11 @@ def expand(
     """
     chosen = prompt_of("expand MODEL", prompt, text, ids)
     if by is not None:
-        _crossed(model, chosen, by, token, versus, position, bos, top, out, as_json)
+        one_question(versus, log_probability)
+        _crossed(model, chosen, by, token, versus, log_probability, position, bos, top, out, as_json)
         return
-    if versus is not None or out is not None:
-        raise typer.BadParameter("--versus and --out go with --by, or with pathsum paths")
+    if versus is not None or log_probability or out is not None:
+        raise typer.BadParameter("--versus, --log-probability and --out go with --by, or with pathsum paths")
 
     from pathsum.report.prompt import print_expansion
     from pathsum.study.prompt import expand_prompt
@@ -78,6 +81,7 @@ def _crossed(
     by: str,
     token: str | None,
     versus: str | None,
+    log_probability: bool,
     at: int,
     bos: bool | None,
     top: int,
@@ -92,13 +96,19 @@ def _crossed(
     axes = [axis.strip() for axis in by.split(",")]
     if out is not None:
         check_figure_place(out)
-    result = cross_prompt(open_model(model), prompt, axes, target=token, versus=versus, at=at, bos=bos)
+    asked = {"target": token, "versus": versus, "log_probability": log_probability, "at": at, "bos": bos}
+    result = cross_prompt(open_model(model), prompt, axes, **asked)
     if as_json:
         print(result.to_json())
     else:
         print_cross(result, top)
     if out is not None:
         save_figure(cross_figure(result.rows(), axes, result.manifest["prompt"]), out)
+
+
+def one_question(versus: str | None, log_probability: bool) -> None:
+    if versus is not None and log_probability:
+        raise typer.BadParameter("--versus and --log-probability exclude each other: of two tokens take the logits")
 
 
 def prompt_of(command: str, *given: str | None) -> str | list[int]:

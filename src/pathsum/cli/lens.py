@@ -1,7 +1,7 @@
 """`pathsum lens MODEL PROMPT`: what partial sums of terms already say."""
 
-from pathsum.cli.expand import BOS, IDS, JSON, PROMPT, TEXT, prompt_of
-from pathsum.cli.paths import AT, LOG_P, TARGET, VERSUS, one_question
+from pathsum.cli.expand import BOS, IDS, JSON, PROMPT, TEXT, one_question, prompt_of
+from pathsum.cli.paths import AT, LOG_P, TARGET, VERSUS
 from pathsum.cli.subject import MODEL
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pathsum.cli.expand import BOS, IDS, JSON, OUT, PROMPT, TEXT, prompt_of
+from pathsum.cli.expand import BOS, IDS, JSON, OUT, PROMPT, TEXT, one_question, prompt_of
 from pathsum.cli.subject import MODEL
 
 TARGET = Annotated[
@@ -68,8 +68,3 @@ def paths(
         print_paths(result)
     if out is not None:
         save_figure(path_diagram(result.rows(), result.manifest["prompt"]), out)
-
-
-def one_question(versus: str | None, log_probability: bool) -> None:
-    if versus is not None and log_probability:
-        raise typer.BadParameter("--versus and --log-probability exclude each other: of two tokens take the logits")
