@@ -52,7 +52,7 @@ def layers(size: str) -> Iterator[dict[str, torch.Tensor]]:
 
 def all_pairs_ours(size: str) -> Callable[[], dict[str, float]]:
     """Q, K and V of all pairs of heads with baseline, z and ceiling, in float32 (`compositions`)."""
-    from pathsum.circuits.composition import compositions
+    from pathsum.circuits.cut import compositions
     from pathsum.weights.spec import Attention, Spec
     from pathsum.weights.weights import Weights
 

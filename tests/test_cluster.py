@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import cluster_tasks
 import pathsum
-from pathsum.circuits.composition import composition_tasks, compositions
+from pathsum.circuits.cut import compositions, cut
 from pathsum.cli.app import build_app
 from pathsum.errors import CheckpointError, StudyError
 from pathsum.study.cluster import Source, run_tasks, worker_count
@@ -100,13 +100,9 @@ def test_tasks_of_compositions_are_all_of_them_once(model):
     weights = model.weights.fold()
     whole = {(one.reader, one.writer): one.pairs for one in compositions(weights, writers="all", readers="all")}
     for groups in (1, 2, 99):
-        tasks = composition_tasks(weights, writers="all", readers="all", groups=groups)
-        found = [
-            one
-            for task in tasks
-            for one in compositions(weights, writers="all", readers="all", groups=groups, task=task)
-        ]
-        assert len(tasks) == min(groups, 4) * (min(groups, 4) + 1) // 2
+        parted = cut(weights, writers="all", readers="all", groups=groups)
+        found = [one for task in parted.tasks for one in parted.pairs(task)]
+        assert len(parted.tasks) == min(groups, 4) * (min(groups, 4) + 1) // 2
         assert len(found) == len(whole)
         for one in found:
             torch.testing.assert_close(one.pairs.score, whole[one.reader, one.writer].score, rtol=1e-5, atol=1e-6)

@@ -12,13 +12,13 @@ from cases import BY_NAME, CASES, agree
 from pathsum.circuits import gram, rotation
 from pathsum.circuits.composition import (
     composition_pairs,
-    compositions,
     cyclic_score,
     layer_composition,
     null_moments,
     reader_matrices,
     sampled_baseline,
 )
+from pathsum.circuits.cut import compositions
 from pathsum.circuits.stream import KINDS
 from pathsum.circuits.tables import layer_OV
 from pathsum.errors import NotApplicable

@@ -5,7 +5,8 @@ import torch
 
 from cases import BY_NAME, agree
 from pathsum.circuits import composition, gram, stream
-from pathsum.circuits.composition import compositions, gram_pairs
+from pathsum.circuits.composition import gram_pairs
+from pathsum.circuits.cut import compositions
 from pathsum.circuits.gram import column_gram, gram_products, product_spectrum, row_gram, strips, thin, wide
 from pathsum.errors import ExpansionTooLarge
 

@@ -9,7 +9,7 @@ from cases import CASES, agree
 from pathsum.errors import NotApplicable
 from pathsum.paths.logits import expand
 from pathsum.paths.paths import Path
-from pathsum.paths.removal import path_vector, removed
+from pathsum.paths.removal import removed
 from pathsum.paths.target import log_probability, logit, logit_difference
 from pathsum.runs.forward import logits as logits_of
 from pathsum.runs.run import run_weights
@@ -87,7 +87,7 @@ def test_live_everything_after_answers(case):
     if case.spec.n_layers:
         last.append(Path("embed", ((case.spec.n_layers - 1, 0),)))
     for path in last:
-        x = run.residual - path_vector(readout, path)
+        x = run.residual - readout.frozen.carry(readout.sources[path.source], path.heads)
         scale = case.weights.ends.final_norm.scale(x)
         expected = target.of(logits_of(case.weights.ends, x, scale)[-1]) - target.value
         agree(removed(readout, target, [path]).live, expected.view(1), 1e-9)

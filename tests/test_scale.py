@@ -10,7 +10,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 import torch, pathsum
 torch.set_num_threads(1)
-from pathsum.circuits.composition import compositions
+from pathsum.circuits.cut import compositions
 weights = pathsum.open(sys.argv[1]).weights.to(torch.float32).fold()
 print(sum(pairs.score.numel() for _, _, pairs in compositions(weights, deltas=(1,), memory=100_000_000)))
 """

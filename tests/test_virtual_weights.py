@@ -7,7 +7,7 @@ import torch
 import oracle
 import pathsum
 from cases import BY_NAME, CASES, Case, case
-from pathsum.circuits.composition import compositions
+from pathsum.circuits.cut import compositions
 from pathsum.circuits.metric import in_token_metric
 from pathsum.errors import NotApplicable
 from pathsum.study.catalogue import BY_NAME as READINGS

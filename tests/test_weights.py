@@ -19,8 +19,9 @@ from pathsum.runs.forward import Pass, forward, logits
 from pathsum.weights.blocks import Block, Experts, map_tensors
 from pathsum.weights.norms import Norm
 from pathsum.weights.positions import Alibi, Rotary
+from pathsum.weights.shapes import expected_shape, required_shapes
 from pathsum.weights.spec import Spec
-from pathsum.weights.weights import Ends, Weights, expected_shape, head_index, required_shapes
+from pathsum.weights.weights import Ends, Weights, head_index
 
 VECTORS = ("gain", "bias")
 WITH_LAYERS = [case for case in CASES if case.spec.n_layers]

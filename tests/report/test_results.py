@@ -15,7 +15,7 @@ from pathsum.study.catalogue import BY_NAME
 from pathsum.study.result import read_one
 from pathsum.study.subject import Subject
 from pathsum.weights.model import Model
-from pathsum.weights.weights import required_shapes
+from pathsum.weights.shapes import required_shapes
 
 
 def test_all_readings_of_a_report_are_there_in_the_catalogues_order(results):

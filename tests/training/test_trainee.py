@@ -3,7 +3,7 @@ import torch
 from pathsum.training.optimizers import optimizers_of, set_rates
 from pathsum.training.recipe import recipe
 from pathsum.training.trainee import Trainee
-from pathsum.weights.weights import shapes
+from pathsum.weights.shapes import shapes
 
 SMALL = recipe("two-layer-small", d_model=16, heads=2, d_head=4, vocab=300, context=32)
 

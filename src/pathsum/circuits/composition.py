@@ -3,7 +3,8 @@
     Q: ‖W_QK^{h2}ᵀ W_OV^{h1}‖   K: ‖W_QK^{h2} W_OV^{h1}‖   V: ‖W_OV^{h2} W_OV^{h1}‖, over the product of both norms
 
 1. `‖R W‖² = ⟨RᵀR, W Wᵀ⟩`: each reader and each writer becomes one Gram matrix on the shared d_model-dimensional space.
-2. All pairs of many layers are then one GEMM, streamed (`gram_products`), in float32 unless asked otherwise.
+2. All pairs of many layers are then one GEMM, streamed (`gram_products`), in float32 unless asked otherwise; `cut` has
+   those of a whole model.
 3. Where rounding could show, the pair's product itself is measured, in float64 (`measured_again`).
 4. Against chance: mean and variance of `‖R W‖²` over random relative rotations are known exactly; z measures in them.
 5. Against the possible: `ceiling` is the largest score any relative rotation of the two could give.
@@ -13,26 +14,21 @@
 Norms are of the product in its true order. A cyclic permutation inside the norm (the paper's erratum) changes them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from pathsum.circuits.gram import BUFFER, Gram, Thin, gram_products, product_spectrum, product_square, row_gram, thin
-from pathsum.circuits.stream import KINDS, Delta, Kind, Loaded, Part, Site, Which, parts
+from pathsum.circuits.stream import Delta, Kind, parts
 from pathsum.circuits.tables import layer_OV, layer_QK
-from pathsum.errors import ExpansionTooLarge, NotApplicable
+from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
 from pathsum.weights.weights import Weights
 
-MEMORY = 1_400_000_000
-"""Bytes that composition of all layers may take beyond the weights, unless asked otherwise."""
-HELD = 0.75
-"""The share of them that Gram matrices' factors may take."""
 NOISE = 2.0
 """A Gram form's square is off by at most this × machine epsilon × ‖RᵀR‖‖WWᵀ‖ (measured: docs/scale.md)."""
 FLAT = {torch.float32: 1e-6, torch.float64: 1e-12}
@@ -59,69 +55,6 @@ class Pairs:
         """Some of the readers with some of the writers."""
         cut = (readers, writers)
         return Pairs(self.score[cut], self.baseline, self.ceiling[cut], self.z[cut])
-
-
-Task = tuple[int, int]
-"""A group of layers that reads, and one that wrote, by place."""
-
-
-class Composed(NamedTuple):
-    """One site that reads, one of an earlier stage that writes, and their pairs; None where undefined."""
-
-    reader: Site
-    writer: Site
-    pairs: Pairs | None
-
-
-def compositions(
-    weights: Weights,
-    kinds: Sequence[Kind] = KINDS,
-    deltas: Sequence[Delta] = (None,),
-    *,
-    writers: Which = "heads",
-    readers: Which = "heads",
-    dtype: torch.dtype = torch.float32,
-    memory: int = MEMORY,
-    groups: int = 1,
-    task: Task | None = None,
-) -> Iterator[Composed]:
-    """Composition of everything that reads with everything that wrote before it (folded weights), in one pass.
-
-    `kinds` of heads' readers; where W_QK depends on Δ (rotary), a site for each of `deltas`: one distance, several or
-    "rms" (0 … n_ctx − 1), for which the score is √(mean of score(Δ)²), or None, for which Q and K are undefined.
-    `writers`, `readers`: heads, or all (embedding, positions, MLPs, unembedding too). `dtype` is that of the Gram
-    matrices and their products; spectra of heads, moments and sums are float64 always. `memory` bounds in bytes what
-    is held beyond the weights: layers are read again where their factors do not fit. They are then cut into more
-    groups than `groups`; of the pairs of groups, `task` asks for one (`composition_tasks`).
-
-    Raises `NotApplicable` for a delta that is no distance, `ExpansionTooLarge` where not even two layers fit.
-    """
-    d = weights.spec.d_model
-    every = parts(weights, kinds, deltas, writers, readers, dtype)
-    cut = _groups(every, int(HELD * memory) // dtype.itemsize, groups)
-    for place, later in enumerate(cut):
-        wanted = [before for before in range(place + 1) if task is None or task == (place, before)]
-        loaded = [part.load() for part in later] if wanted else []
-        for earlier in (cut[before] for before in wanted):
-            wrote = loaded if earlier is later else [part.load() for part in earlier]
-            yield from _group_pairs(later, loaded, earlier, wrote, d, min(BUFFER, memory // 8))
-
-
-def composition_tasks(
-    weights: Weights,
-    kinds: Sequence[Kind] = KINDS,
-    deltas: Sequence[Delta] = (None,),
-    *,
-    writers: Which = "heads",
-    readers: Which = "heads",
-    dtype: torch.dtype = torch.float32,
-    memory: int = MEMORY,
-    groups: int = 1,
-) -> list[Task]:
-    """The pairs of groups of `compositions` with these arguments, each a `task=` of its own."""
-    every = parts(weights, kinds, deltas, writers, readers, dtype)
-    count = len(_groups(every, int(HELD * memory) // dtype.itemsize, groups))
-    return [(later, earlier) for later in range(count) for earlier in range(later + 1)]
 
 
 def layer_composition(
@@ -179,8 +112,8 @@ def measured_again(
 ) -> Float[Tensor, "reader writer"]:
     """`‖R W‖²` of the pairs marked, from the product of their factors in float64: `tr(C M C' Mᵀ)`, `M = X Yᵀ`."""
     found = squares.clone()
-    places = product(*(zip(_places(side), side, strict=True) for side in (readers, writers)))
-    for (rows, reader), (columns, writer) in places:
+    sides = (zip(places(side), side, strict=True) for side in (readers, writers))
+    for (rows, reader), (columns, writer) in product(*sides):
         for i, j in where[rows, columns].nonzero().tolist():
             square = product_square(*reader.factors(i), *writer.factors(j))
             found[rows.start + i, columns.start + j] = square
@@ -235,56 +168,7 @@ def sampled_baseline(spec_d_model: int, d_head: int, samples: int = 64, seed: in
     return scores.mean().item(), (scores.std() / samples**0.5).item()
 
 
-def _groups(every: list[Part], held: int, least: int = 1) -> list[list[Part]]:
-    """Consecutive parts; readers of one group and writers of one are held at once, `held` numbers at most.
-
-    At least so many groups, where there are as many parts.
-
-    Raises `ExpansionTooLarge` where single parts are too large.
-    """
-    for count in range(min(least, len(every)) or 1, len(every) + 1):
-        size = -(-len(every) // count)
-        groups = [every[start : start + size] for start in range(0, len(every), size)]
-        need = _largest(groups, "read_numbers") + _largest(groups, "written_numbers")
-        if need <= held:
-            return groups
-        if size == 1:
-            raise ExpansionTooLarge(
-                f"one layer's readers and another's writers are {need:,} numbers, {held:,} fit; "
-                f"raise memory= (at least {need / held:.1f} times as much)"
-            )
-    return []
-
-
-def _largest(groups: list[list[Part]], which: str) -> int:
-    return max(sum(getattr(part, which) for part in group) for group in groups)
-
-
-def _group_pairs(
-    later: list[Part], loaded: list[Loaded], earlier: list[Part], wrote: list[Loaded], d: int, buffer: int
-) -> Iterator[Composed]:
-    """Readers of some parts with writers of some, where the writer's stage is earlier."""
-    writers = [(part.stage, *found) for part, one in zip(earlier, wrote, strict=True) for found in one.writers]
-    readers = [(part.stage, *found) for part, one in zip(later, loaded, strict=True) for found in one.readers]
-    readers = [reader for reader in readers if writers and reader[0] > writers[0][0]]
-    for (stage, site, gram), (wrote_at, source, _) in product(readers, writers):
-        if gram is None and wrote_at < stage:
-            yield Composed(site, source, None)
-    known = [(stage, site, gram) for stage, site, gram in readers if gram is not None]
-    if not known:
-        return
-    writers = [writer for writer in writers if writer[0] < known[-1][0]]
-    limits = [sum(len(gram) for wrote_at, _, gram in writers if wrote_at < stage) for stage, _, _ in known]
-    found = gram_pairs([gram for _, _, gram in known], limits, [gram for _, _, gram in writers], d, buffer)
-    rows, columns = (_places([gram for _, _, gram in side]) for side in (known, writers))
-    for (row, (stage, site, _)), (column, (wrote_at, source, _)) in product(
-        zip(rows, known, strict=True), zip(columns, writers, strict=True)
-    ):
-        if wrote_at < stage:
-            yield Composed(site, source, found.part(row, column))
-
-
-def _places(grams: Sequence[Gram]) -> list[slice]:
+def places(grams: Sequence[Gram]) -> list[slice]:
     """Where each one's matrices are among all."""
     ends = list(accumulate(len(gram) for gram in grams))
     return [slice(end - len(gram), end) for end, gram in zip(ends, grams, strict=True)]

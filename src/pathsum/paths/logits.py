@@ -15,11 +15,11 @@ from torch import Tensor
 
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.lowrank import LowRank
-from pathsum.paths.paths import HeadIndex, Path, path_counts, source_layer
+from pathsum.paths.paths import Path, path_counts, source_layer
 from pathsum.paths.readout import Readout
 from pathsum.runs.forward import Frozen
 from pathsum.runs.graded import FrozenRun, frozen_run, graded, graded_logits, graded_streams, layer_sources
-from pathsum.runs.linear import each_head_output, one_head_output
+from pathsum.runs.linear import each_head_output
 from pathsum.runs.run import Run
 
 
@@ -125,10 +125,7 @@ class Expansion:
         path = self._known(path)
         if path.source == "unembed.bias":
             return Term(path, self._unembed_bias())
-        x = self.sources[path.source]
-        for head in path.heads:
-            x = self._step(x, head)
-        return Term(path, self.frozen.unembed(x))
+        return Term(path, self.frozen.unembed(self.frozen.carry(self.sources[path.source], path.heads)))
 
     def pattern(self, path: str | Path) -> Float[Tensor, "*batch dst src"]:
         """`S_f S_post A^{h_k} S … S_post A^{h_1} S`: how a path moves from positions to positions, scales included."""
@@ -165,10 +162,6 @@ class Expansion:
             for index in range(block.n_heads):
                 longer = Path(path.source, (*path.heads, (block.layer, index)))
                 yield from self._continue(longer, outputs[..., index, :, :], max_order)
-
-    def _step(self, x: Tensor, head: HeadIndex) -> Tensor:
-        layer, index = head
-        return one_head_output(self.frozen.blocks[layer], self.run.frozen.layers[layer], index, x)
 
     def _known(self, path: str | Path) -> Path:
         """The path, checked against the model's heads and sources."""

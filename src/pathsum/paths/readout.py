@@ -23,7 +23,6 @@ from pathsum.runs.linear import (
     head_covectors,
     heads_transposed,
     mixed_values,
-    one_head_output,
     one_head_transposed,
 )
 from pathsum.runs.run import Run
@@ -143,10 +142,7 @@ class Readout:
         """What one path adds, its source carried forward through its heads alone."""
         if path.source == "unembed.bias":
             return self._bias()[0][0]
-        x = self.sources[path.source]
-        for layer, index in path.heads:
-            block, seen = self.frozen.blocks[layer], self.frozen.run.frozen.layers[layer]
-            x = one_head_output(block, seen, index, x)
+        x = self.frozen.carry(self.sources[path.source], path.heads)
         return _inner(x, self.covectors)
 
     @torch.no_grad()

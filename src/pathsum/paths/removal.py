@@ -18,7 +18,7 @@ from pathsum.paths.readout import Readout
 from pathsum.paths.target import Target
 from pathsum.runs.forward import Frozen, forward, logits
 from pathsum.runs.graded import streams
-from pathsum.runs.linear import heads_transposed, one_head_output
+from pathsum.runs.linear import heads_transposed
 from pathsum.weights.blocks import map_tensors
 
 AT_ONCE = 2048
@@ -60,7 +60,9 @@ def removed(readout: Readout, target: Target, paths: Sequence[Path], replay: Fro
     for layer in sorted(set(places)):
         own = [at for at, begin in enumerate(places) if begin == layer]
         for some in torch.tensor(own).split(max(1, AT_ONCE // run.tokens.numel())):
-            vectors = torch.stack([path_vector(readout, paths[at]) for at in some.tolist()])
+            vectors = torch.stack(
+                [frozen.carry(readout.sources[paths[at].source], paths[at].heads) for at in some.tolist()]
+            )
             changes[0, some] = -torch.einsum("npd,pd->n", vectors, after[layer])
             tokens = run.tokens.expand(len(some), -1)
             done = forward(run.weights, tokens, begin=(layer, stream[layer] - vectors), frozen=_each(replay, len(some)))
@@ -68,14 +70,6 @@ def removed(readout: Readout, target: Target, paths: Sequence[Path], replay: Fro
             changes[1, some] = target.of(logits(run.weights.ends, done.residual[:, at], done.final_scale[:, at]))
     changes[1] -= target.value
     return Removal(changes[0], changes[1])
-
-
-def path_vector(readout: Readout, path: Path) -> Float[Tensor, "*batch pos d_model"]:
-    """What a path writes to the residual stream."""
-    x = readout.sources[path.source]
-    for layer, index in path.heads:
-        x = one_head_output(readout.frozen.blocks[layer], readout.frozen.run.frozen.layers[layer], index, x)
-    return x
 
 
 def _written(path: Path) -> int:

@@ -193,10 +193,7 @@ class ScoreExpansion:
         if name in ("positions", "bias"):
             raise NotApplicable(f"{self.head} has no {name} on that side")
         path = self.expansion._known(path_before(name, self.layer, self.expansion.run.model.spec))
-        x = self.expansion.sources[path.source]
-        for head in path.heads:
-            x = self.expansion._step(x, head)
-        return side.of(x)
+        return side.of(self.expansion.frozen.carry(self.expansion.sources[path.source], path.heads))
 
     def _split(self, names: list[str], x: Float[Tensor, "part *batch pos d_model"]) -> ScoreSplit:
         queries = dict(zip(names, self.queries.of(x), strict=True)) | self.queries.constants()

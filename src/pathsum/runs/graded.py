@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pathsum.runs.forward import FrozenLayer, embed
-from pathsum.runs.linear import bias_source, heads_output
+from pathsum.runs.linear import bias_source, heads_output, one_head_output
 from pathsum.runs.run import Run
 from pathsum.weights.blocks import Block, map_tensors
 from pathsum.weights.weights import Ends, Weights
@@ -52,6 +52,14 @@ class FrozenRun:
             return None
         tokens = self.run.tokens
         return self.ends.W_pos[:, : tokens.shape[-1]].mT.expand(*tokens.shape, -1)
+
+    def carry(
+        self, x: Float[Tensor, "*any pos d_model"], heads: Iterable[tuple[int, int]]
+    ) -> Float[Tensor, "*any pos d_model"]:
+        """`x` through these heads, one after the other, alone: what a path writes to the residual stream."""
+        for layer, index in heads:
+            x = one_head_output(self.blocks[layer], self.run.frozen.layers[layer], index, x)
+        return x
 
     def unembed(self, x: Float[Tensor, "*any pos d_model"]) -> Float[Tensor, "*any pos d_vocab"]:
         """`W_U S_f x`, without the bias."""

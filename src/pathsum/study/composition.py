@@ -9,14 +9,8 @@ import numpy as np
 import polars as pl
 import torch
 
-from pathsum.circuits.composition import (
-    Composed,
-    Task,
-    composition_tasks,
-    compositions,
-    cyclic_score,
-    sampled_baseline,
-)
+from pathsum.circuits.composition import cyclic_score, sampled_baseline
+from pathsum.circuits.cut import Composed, Task, cut
 from pathsum.circuits.metric import in_token_metric
 from pathsum.circuits.stream import KINDS, Delta, Kind, Which, distances
 from pathsum.errors import ExpansionTooLarge, NotApplicable
@@ -65,7 +59,7 @@ def composition(
     tasks: list[Task | None] = [None]
     if cluster is not None:
         more |= {"groups": _enough_groups(worker_count(cluster))}
-        tasks = [*composition_tasks(subject.model.weights.fold(), **more)]
+        tasks = [*cut(subject.model.weights.fold(), **more).tasks]
     asked = [(task, more, _metric(metric), erratum) for task in tasks]
     frames = [frame for found in run_tasks(_frames, subject, asked, cluster) for frame in found]
     table = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
@@ -82,7 +76,7 @@ def _frames(
     weights, baseline = subject.model.weights.to(options["dtype"]).fold(), subject.model.spec.d_model**-0.5
     every = [weights] if metric is None else [weights, in_token_metric(weights)]
     frames = []
-    for one, *others in zip(*(compositions(each, task=task, **options) for each in every), strict=True):
+    for one, *others in zip(*(cut(each, **options).pairs(task) for each in every), strict=True):
         frame = _frame(one, baseline)
         for other in others:
             beside = _frame(other, baseline).select("score", "ceiling", "z", "effect")

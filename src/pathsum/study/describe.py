@@ -12,8 +12,9 @@ from pathsum.paths.paths import path_counts
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
 from pathsum.weights.positions import Alibi, LearnedQK, Positions, Rotary
+from pathsum.weights.shapes import shapes
 from pathsum.weights.spec import Spec
-from pathsum.weights.weights import Weights, shapes
+from pathsum.weights.weights import Weights
 
 ORDERS = 4
 """Orders of paths counted apart; longer ones are one row."""

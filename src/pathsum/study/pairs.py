@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from pathsum.circuits.composition import Pairs, compositions
+from pathsum.circuits.composition import Pairs
+from pathsum.circuits.cut import compositions
 from pathsum.circuits.pointers import pointer_circuit, pointers
 from pathsum.circuits.spectra import embedding_gram, pair_eigenvalues, positivity
 from pathsum.circuits.stream import Delta, Site

@@ -18,8 +18,9 @@ from pathsum.runs.graded import FrozenRun, frozen_run
 from pathsum.runs.run import Run, run_weights
 from pathsum.training.machine import give_back_freed_memory
 from pathsum.weights.model import Model
+from pathsum.weights.shapes import required_shapes
 from pathsum.weights.tokens import starts_with_bos, token_ids
-from pathsum.weights.weights import Weights, required_shapes
+from pathsum.weights.weights import Weights
 
 MOST_CONTEXT = 512
 """Attention patterns grow with the square of the context: a longer one is asked for."""

@@ -7,7 +7,7 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
-from pathsum.circuits.composition import compositions
+from pathsum.circuits.cut import compositions
 from pathsum.circuits.spectra import pair_eigenvalues, positivity, through_tokens
 from pathsum.paths.importance import direct_and_full_losses
 from pathsum.paths.virtual import Pair, head_pairs, pair_losses, pair_squares

@@ -15,9 +15,10 @@ from pathsum.weights.families import FAMILIES, Family, family_named
 from pathsum.weights.families.family import read_family
 from pathsum.weights.files import SafetensorsFile, Shards, read_json, read_pickled
 from pathsum.weights.model import Model
+from pathsum.weights.shapes import check_names, check_shape, expected_shape, required_shapes, shapes
 from pathsum.weights.spec import Spec
 from pathsum.weights.tokenizer import GivenTokenizer, tokenizer_beside, tokenizer_from, with_bos
-from pathsum.weights.weights import Weights, check_names, check_shape, expected_shape, required_shapes, shapes
+from pathsum.weights.weights import Weights
 
 BUILTIN = Path(__file__).parent / "builtin"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")

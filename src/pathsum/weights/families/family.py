@@ -20,8 +20,9 @@ from torch import Tensor
 
 from pathsum.errors import CheckpointError, MissingTensor
 from pathsum.weights.families.config import Config
+from pathsum.weights.shapes import expected_shape, required_shapes, shapes
 from pathsum.weights.spec import Spec
-from pathsum.weights.weights import HALVES, expected_shape, required_shapes, shapes
+from pathsum.weights.weights import HALVES
 
 
 @dataclass(frozen=True)
