@@ -120,6 +120,28 @@ def gemm_rate(n: int = 4096) -> float:
     return 2 * n**3 / best
 
 
+def everything(which: str) -> Callable[[], dict[str, float]]:
+    """All that writes and reads at GPT-2 small's shape (`which` "all"), MLPs of 3,072 and 50,257 tokens too."""
+    from pathsum.circuits.cut import compositions
+    from pathsum.weights.shapes import required_shapes
+    from pathsum.weights.spec import Attention, Spec
+    from pathsum.weights.weights import Weights
+
+    n_layers, n_heads, d_head, d_model = SHAPES["small"]
+    facts = (Attention(None, d_head**-0.5),) * n_layers
+    mlp = {"d_mlp": 3072, "activation": "gelu", "learned_positions": True}
+    spec = Spec(50_257, 1024, d_model, n_layers, n_heads, d_head, n_heads, facts, **mlp)
+    generator = torch.Generator().manual_seed(0)
+    tensors = {name: torch.randn(*s, generator=generator) * 0.05 for name, s in required_shapes(spec).items()}
+    weights = Weights.from_tensors(spec, tensors).fold().load()
+
+    def scores() -> dict[str, float]:
+        found = [one.pairs for one in compositions(weights, writers=which, readers=which)]
+        return {"pairs": sum(pairs.score.numel() for pairs in found if pairs is not None)}
+
+    return scores
+
+
 LENS = "transformer-lens==4.3.0"
 BENCHMARKS = [
     Benchmark("composition-two-layer", Side(composition_ours), Side(composition_peer)),
@@ -134,6 +156,8 @@ BENCHMARKS = [
         # One product of all pairs' factors is 38 GB: it fails, and takes no more than this meanwhile.
         Side(lambda: all_pairs_peer("medium"), runs=1, warm_up=False, needs=LENS, limit_gb=20),
     ),
+    # The peer is ourselves, heads alone: a ratio of 1/3 is three times their time.
+    Benchmark("composition-gpt2-small-all", Side(lambda: everything("all")), Side(lambda: everything("heads"))),
     Benchmark("composition-gpt2-large", Side(lambda: all_pairs_ours("large"), runs=3, more=share("large"))),
     Benchmark("composition-gpt2-xl", Side(lambda: all_pairs_ours("xl"), runs=1, more=share("xl"))),
 ]

@@ -176,6 +176,9 @@ def test_another_model_in_the_same_place_is_refused(cluster, model, tmp_path):
 
     with pytest.raises((StudyError, CheckpointError)):
         module._on_worker(cluster_tasks.slow, source, opened.model.spec, 0, 1, str(tmp_path))
+    other = pathsum.open("two-layer").spec
+    with pytest.raises(StudyError, match="is another model on a worker than here; save it as a folder"):
+        module._on_worker(cluster_tasks.slow, Source.of(model), other, 0, 1, str(tmp_path))
 
 
 def test_the_commands_take_an_address(cluster):

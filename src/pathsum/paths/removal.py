@@ -60,9 +60,8 @@ def removed(readout: Readout, target: Target, paths: Sequence[Path], replay: Fro
     for layer in sorted(set(places)):
         own = [at for at, begin in enumerate(places) if begin == layer]
         for some in torch.tensor(own).split(max(1, AT_ONCE // run.tokens.numel())):
-            vectors = torch.stack(
-                [frozen.carry(readout.sources[paths[at].source], paths[at].heads) for at in some.tolist()]
-            )
+            chosen = [paths[at] for at in some.tolist()]
+            vectors = torch.stack([frozen.carry(readout.sources[path.source], path.heads) for path in chosen])
             changes[0, some] = -torch.einsum("npd,pd->n", vectors, after[layer])
             tokens = run.tokens.expand(len(some), -1)
             done = forward(run.weights, tokens, begin=(layer, stream[layer] - vectors), frozen=_each(replay, len(some)))
