@@ -78,7 +78,7 @@ def test_one_path_is_its_pattern_applied_to_its_matrix(name):
             continue
         x = one_hot if term.path.source == "embed" else expansion.sources[term.path.source]
         agree(expansion.pattern(term.path) @ expansion.matrix(term.path).apply(x), term.logits, 1e-11)
-        agree(expansion.term(str(term.path)).logits, term.logits)
+        agree(expansion.term(term.path.name).logits, term.logits)
 
 
 @EVERY_CASE
@@ -167,10 +167,16 @@ def test_path_counts_are_binomials_times_powers():
 def test_paths_are_written_and_read():
     spec = BY_NAME["three_layers_normed"].spec
     path = Path("embed", ((0, 1), (2, 0)))
-    assert str(path) == "embed → L0H1 → L2H0"
+    assert path.name == "embed → L0H1 → L2H0"
     assert Path.parse("embed -> L0H1 -> L2H0", spec) == Path.parse("L0H1 → L2H0", spec) == path
-    assert path.equation == "A^{L2H0} A^{L0H1} ⊗ W_U W_OV^{L2H0} W_OV^{L0H1} W_E"
-    assert Path("L0.bias").equation == "Id ⊗ W_U · L0.bias"
+    assert str(path) == "A^{L2H0} A^{L0H1} ⊗ W_U W_OV^{L2H0} W_OV^{L0H1} W_E"
+    assert str(Path("L0.bias")) == "Id ⊗ W_U · L0.bias"
+
+
+@EVERY_CASE
+def test_every_path_is_read_back_from_its_name(case):
+    for term in expand(recorded(case)).terms():
+        assert Path.parse(term.path.name, case.spec) == term.path
 
 
 @pytest.mark.parametrize(

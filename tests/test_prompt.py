@@ -43,7 +43,7 @@ def test_the_listed_paths_are_the_strongest_terms(max_order):
     model = Model("gpt2", case.weights)
     found = rows(expand_prompt(model, case.tokens.tolist(), token=3, max_order=max_order, top=5, position=2), "term")
     terms = list(pathsum.expand(pathsum.run(model, case.tokens.tolist())).terms(max_order))
-    centred = {str(term.path): (term.logits[2, 3] - term.logits[2].mean()).item() for term in terms}
+    centred = {term.path.name: (term.logits[2, 3] - term.logits[2].mean()).item() for term in terms}
     strongest = sorted(centred, key=lambda name: -abs(centred[name]))[:5]
     assert [row["name"] for row in found[:5]] == strongest
     assert [row["centred"] for row in found[:5]] == pytest.approx([centred[name] for name in strongest], abs=1e-5)

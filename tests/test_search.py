@@ -79,7 +79,7 @@ def test_no_path_writes_more_than_its_bound(case):
             continue
         x = readout.frozen.carry(readout.sources[path.source], path.heads)
         for layer in range(path.heads[-1][0] + 1, case.spec.n_layers + 1):
-            assert (x.norm(dim=-1) <= longest[layer] * (1 + 1e-9) + 1e-12).all(), str(path)
+            assert (x.norm(dim=-1) <= longest[layer] * (1 + 1e-9) + 1e-12).all(), path.name
 
 
 def test_singular_values_are_bounded_from_above_and_not_by_much():

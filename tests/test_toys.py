@@ -87,7 +87,7 @@ def test_the_planted_virtual_head_carries_everything():
     model = virtual_head_model()
     tokens = [5, 3, 8, 1, 9, 2]
     expansion = expand(pathsum.run(model, tokens, dtype=torch.float64))
-    norms = {str(term.path): term.logits.norm().item() for term in expansion.terms()}
+    norms = {term.path.name: term.logits.norm().item() for term in expansion.terms()}
     assert [path for path, norm in norms.items() if norm > 1e-9] == ["embed → L0H0 → L1H0"]
     assert expansion.run.logits[2:].argmax(-1).tolist() == tokens[:-2]
     pattern = expansion.pattern("embed → L0H0 → L1H0")

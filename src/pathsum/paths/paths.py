@@ -19,7 +19,14 @@ HeadIndex = tuple[int, int]
 
 @dataclass(frozen=True)
 class Path:
-    """`str(path)` reads in the direction of the data: `embed → L0H3 → L1H6`."""
+    """`name` reads in the direction of the data; `str(path)` is the equation, in the paper's notation.
+
+    >>> path = Path("embed", ((0, 3), (1, 6)))
+    >>> path.name
+    'embed → L0H3 → L1H6'
+    >>> print(path)
+    A^{L1H6} A^{L0H3} ⊗ W_U W_OV^{L1H6} W_OV^{L0H3} W_E
+    """
 
     source: str
     heads: tuple[HeadIndex, ...] = ()
@@ -32,12 +39,11 @@ class Path:
     def head_names(self) -> tuple[str, ...]:
         return tuple(f"L{layer}H{index}" for layer, index in self.heads)
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
         return " → ".join((self.source, *self.head_names))
 
-    @property
-    def equation(self) -> str:
-        """The paper's notation: `A^{L1H6} A^{L0H3} ⊗ W_U W_OV^{L1H6} W_OV^{L0H3} W_E`."""
+    def __str__(self) -> str:
         names = self.head_names[::-1]
         pattern = " ".join(f"A^{{{name}}}" for name in names) or "Id"
         circuit = " ".join(("W_U", *(f"W_OV^{{{name}}}" for name in names)))
@@ -45,7 +51,7 @@ class Path:
 
     @classmethod
     def parse(cls, text: str, spec: Spec) -> "Path":
-        """The inverse of `str`; `->` and a missing source (`embed` is meant) are accepted.
+        """The inverse of `name`; `->` and a missing source (`embed` is meant) are accepted.
 
         Raises `NotApplicable` for an unknown head, or heads not in strictly increasing layers.
         """

@@ -79,7 +79,7 @@ def path_before(path: str | Path, layer: int, spec: Spec) -> Path:
     """The path, which a head of the layer can read."""
     path = Path.parse(path, spec) if isinstance(path, str) else path
     if (path.heads[-1][0] if path.heads else source_layer(path.source)) >= layer:
-        raise NotApplicable(f"{path} does not end before layer {layer}: a head reads what earlier layers write")
+        raise NotApplicable(f"{path.name} does not end before layer {layer}: a head reads what earlier layers write")
     return path
 
 

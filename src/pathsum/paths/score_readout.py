@@ -121,7 +121,7 @@ class ScoreReadout:
         """
         max_order = self._layer if max_order is None else min(max_order, self._layer)
         self._bounded(max_order, limit)
-        groups = (([str(path) for path in paths], x) for paths, x in paths_into(self.expansion, self._layer, max_order))
+        groups = (([path.name for path in paths], x) for paths, x in paths_into(self.expansion, self._layer, max_order))
         return self._shares(groups, self._longer(max_order))
 
     @property

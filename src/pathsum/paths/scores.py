@@ -114,8 +114,9 @@ class ScoreExpansion:
     def _terms(self, max_order: int) -> Iterator[ScoreTerm]:
         queries, keys = {}, {}
         for paths, x in paths_into(self.expansion, self.layer, max_order):
-            queries |= dict(zip(map(str, paths), self.queries.of(x), strict=True))
-            keys |= dict(zip(map(str, paths), self.keys.of(x), strict=True))
+            names = [path.name for path in paths]
+            queries |= dict(zip(names, self.queries.of(x), strict=True))
+            keys |= dict(zip(names, self.keys.of(x), strict=True))
         queries, keys = queries | self.queries.constants(), keys | self.keys.constants()
         scale = self.block.attention.score_scale
         for (query, q), (key, k) in product(queries.items(), keys.items()):

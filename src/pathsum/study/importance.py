@@ -133,7 +133,7 @@ def importance_paths(subject: Subject, *, max_order: int = 2, source: str | None
     average, table = averages(subject, rows), []
     for path, (gain, cost) in over_text(subject, measure, rows).items():
         worth = average(gain_individual=gain if path.order else None, cost_without=cost)
-        table.append({"path": str(path), "order": path.order, **worth})
+        table.append({"path": path.name, "order": path.order, **worth})
     return sorted(table, key=lambda row: -abs(row["cost_without"]))
 
 

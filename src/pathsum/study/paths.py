@@ -62,9 +62,8 @@ def paths_of_prompt(
     change = removed(readout, asked.target, streamed) if live else None
     rows = _rows(recorded, readout, found)
     if change is not None:
-        both = dict(
-            zip(map(str, streamed), zip(change.frozen.tolist(), change.live.tolist(), strict=True), strict=True)
-        )
+        names = [path.name for path in streamed]
+        both = dict(zip(names, zip(change.frozen.tolist(), change.live.tolist(), strict=True), strict=True))
         for row in rows:
             row["without_frozen"], row["without_live"] = both.get(row["path"], (None, None))
     facts = manifest(Subject(model, bos=bos), PATHS, {"limit": limit, "seconds": seconds, "live": live})
@@ -76,9 +75,9 @@ def _rows(recorded: Run, readout: Readout, found: Strongest) -> Rows:
     for rank, (path, value) in enumerate(zip(found.paths, found.values.tolist(), strict=True), start=1):
         shares = readout.by_position(path)[0]
         most = int(shares.abs().argmax())
-        row: dict[str, Any] = {"rank": rank, "path": str(path), "order": path.order, "value": value}
+        row: dict[str, Any] = {"rank": rank, "path": path.name, "order": path.order, "value": value}
         row |= {"share": value / total if total else None, "token": names[most], "position": most}
-        row |= {"from_position": shares[most].item(), "equation": path.equation}
+        row |= {"from_position": shares[most].item(), "equation": str(path)}
         rows.append(row)
     return rows
 
