@@ -11,10 +11,10 @@ from pathsum.study.catalogue import BY_NAME, READINGS
 
 EXPORTED = [
     "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigrams", "bugs", "carried",
-    "composition", "cross", "cross_prompt", "describe", "eigenvalues", "entries", "expand", "expand_prompt",
-    "expand_scores", "importance", "importance_heads", "importance_layers", "importance_paths", "importance_sources",
-    "in_context", "induction", "lens_of_prompt", "log_probability", "logit", "logit_difference", "matching", "open",
-    "paths_of_prompt", "pointer", "positional", "reconstruction", "repeats", "run", "save", "scores_of_prompt",
+    "composition", "cross", "describe", "eigenvalues", "entries", "expand", "expand_scores", "importance",
+    "importance_heads", "importance_layers", "importance_paths", "importance_sources", "in_context", "induction",
+    "log_probability", "logit", "logit_difference", "matching", "open", "pointer", "positional", "prompt_expansion",
+    "prompt_lens", "prompt_paths", "prompt_scores", "prompt_table", "reconstruction", "repeats", "run", "save",
     "spectra", "strongest_paths", "take", "toys", "trigrams", "verify", "virtual", "virtual_head",
 ]  # fmt: skip
 

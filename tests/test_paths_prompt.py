@@ -9,7 +9,7 @@ from cases import BY_NAME, CASES
 from pathsum.cli import main
 from pathsum.errors import ExpansionTooLarge, NotApplicable, TextError
 from pathsum.report.figures import path_diagram
-from pathsum.study.paths import paths_of_prompt
+from pathsum.study.paths import prompt_paths
 from pathsum.toys import virtual_head_model
 from pathsum.weights.model import Model
 from test_cli import succeed
@@ -20,7 +20,7 @@ FAST = "two-layer-small"
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_listed_and_all_others_are_the_target_and_the_list_is_certified(case):
     model = Model(case.name, case.weights)
-    result = paths_of_prompt(model, case.tokens.tolist(), target=1, versus=2, limit=5, live=True)
+    result = prompt_paths(model, case.tokens.tolist(), target=1, versus=2, limit=5, live=True)
     asked, rows = result.manifest["prompt"], result.rows()
     run = pathsum.run(model, case.tokens.tolist())
     raw = run.uncapped_logits[-1]
@@ -38,7 +38,7 @@ def test_listed_and_all_others_are_the_target_and_the_list_is_certified(case):
 
 
 def test_a_planted_virtual_head_is_the_strongest_path_and_its_token_the_one_two_back():
-    found = paths_of_prompt(virtual_head_model(), [5, 9, 2, 7])
+    found = prompt_paths(virtual_head_model(), [5, 9, 2, 7])
     best = found.rows()[0]
     assert best["path"] == "embed → L0H0 → L1H0" and best["value"] == pytest.approx(20, abs=1e-3)
     assert best["position"] == 1 and best["from_position"] == pytest.approx(20, abs=1e-3)
@@ -46,7 +46,7 @@ def test_a_planted_virtual_head_is_the_strongest_path_and_its_token_the_one_two_
 
 
 def test_a_log_probability_says_what_its_tangent_leaves_out():
-    found = paths_of_prompt(pathsum.open(FAST), "the cat", log_probability=True, limit=3).manifest["prompt"]
+    found = prompt_paths(pathsum.open(FAST), "the cat", log_probability=True, limit=3).manifest["prompt"]
     assert found["target"] == "log-probability"
     assert found["value"] == pytest.approx(found["start"] + found["linear"] + found["left_out"], abs=1e-5)
     assert abs(found["left_out"]) > 0.1
@@ -54,7 +54,7 @@ def test_a_log_probability_says_what_its_tangent_leaves_out():
 
 def test_no_time_is_one_narrow_try_that_says_so_where_it_is_not_enough(monkeypatch):
     monkeypatch.setattr("pathsum.paths.search.WIDTH", 1)
-    found = paths_of_prompt(pathsum.open(FAST), "the cat sat on the mat", seconds=0, limit=40)
+    found = prompt_paths(pathsum.open(FAST), "the cat sat on the mat", seconds=0, limit=40)
     asked = found.manifest["prompt"]
     assert asked["width"] == 1 and not asked["certified"]
     assert asked["bound"] > abs(found.rows()[-1]["value"])
@@ -63,9 +63,9 @@ def test_no_time_is_one_narrow_try_that_says_so_where_it_is_not_enough(monkeypat
 def test_what_is_not_there_is_refused():
     model = pathsum.open(FAST)
     with pytest.raises(NotApplicable, match="no position 99"):
-        paths_of_prompt(model, "the cat", at=99)
+        prompt_paths(model, "the cat", at=99)
     with pytest.raises(TextError):
-        paths_of_prompt(model, "the cat", target="no single token of any model")
+        prompt_paths(model, "the cat", target="no single token of any model")
 
 
 def test_the_command_prints_paths_and_what_is_known_of_all_others(capsys):
@@ -106,13 +106,13 @@ def test_a_prompt_whose_patterns_would_not_fit_is_refused_with_what_would(monkey
     model = pathsum.open(FAST)
     monkeypatch.setattr("pathsum.study.prompt.PATTERNS", 4 * 2 * 4 * 10**2)
     with pytest.raises(ExpansionTooLarge, match=r"on 11 tokens .* at most 10 tokens"):
-        paths_of_prompt(model, list(range(11)))
-    assert len(paths_of_prompt(model, list(range(10)), limit=2).rows()) == 2
+        prompt_paths(model, list(range(11)))
+    assert len(prompt_paths(model, list(range(10)), limit=2).rows()) == 2
 
 
 def test_a_longer_prompt_of_a_grouped_model_is_certified():
     case = BY_NAME["qwen3"]
-    result = paths_of_prompt(Model("qwen3", case.weights), case.tokens.tolist(), limit=50)
+    result = prompt_paths(Model("qwen3", case.weights), case.tokens.tolist(), limit=50)
     assert result.manifest["prompt"]["certified"]
 
 
@@ -174,7 +174,7 @@ def test_the_lens_of_a_log_probability(capsys):
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_every_path_of_every_shape_of_model_can_be_drawn(case, tmp_path):
-    result = paths_of_prompt(Model(case.name, case.weights), case.tokens.tolist(), limit=12)
+    result = prompt_paths(Model(case.name, case.weights), case.tokens.tolist(), limit=12)
     figure = path_diagram(result.rows(), result.manifest["prompt"]).to_dict()
     names = {value["name"] for data in _inlined(figure) for value in data if "name" in value}
     for row in result.rows():
@@ -206,7 +206,7 @@ def test_another_name_is_refused_before_anything_runs(capsys, tmp_path, monkeypa
 
 
 def test_widths_of_lines_are_what_the_listed_paths_add():
-    result = paths_of_prompt(virtual_head_model(), [5, 9, 2, 7], limit=1)
+    result = prompt_paths(virtual_head_model(), [5, 9, 2, 7], limit=1)
     figure = path_diagram(result.rows(), result.manifest["prompt"]).to_dict()
     lines = {value["step"]: value["value"] for data in _inlined(figure) for value in data if "step" in value}
     assert list(lines) == ["9 at 1 → L0H0", "L0H0 → L1H0", "L1H0 → logit"]

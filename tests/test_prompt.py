@@ -9,7 +9,7 @@ import pathsum
 from cases import BY_NAME, CASES
 from pathsum.cli import main
 from pathsum.errors import ExpansionTooLarge, NotApplicable, TextError
-from pathsum.study.prompt import expand_prompt
+from pathsum.study.prompt import prompt_expansion
 from pathsum.toys import virtual_head_model
 from pathsum.weights.model import Model
 from test_cli import fail, succeed
@@ -23,7 +23,7 @@ def rows(result, part: str) -> list[dict]:
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_orders_sources_and_paths_each_sum_to_the_models_logit(case):
-    result = expand_prompt(Model(case.name, case.weights), case.tokens.tolist(), token=3, top=4)
+    result = prompt_expansion(Model(case.name, case.weights), case.tokens.tolist(), token=3, top=4)
     run = pathsum.run(Model(case.name, case.weights), case.tokens.tolist())
     size = run.uncapped_logits.abs().max().item()
     logit = run.uncapped_logits[-1, 3].item()
@@ -41,7 +41,7 @@ def test_orders_sources_and_paths_each_sum_to_the_models_logit(case):
 def test_the_listed_paths_are_the_strongest_terms(max_order):
     case = BY_NAME["gpt2"]
     model = Model("gpt2", case.weights)
-    found = rows(expand_prompt(model, case.tokens.tolist(), token=3, max_order=max_order, top=5, position=2), "term")
+    found = rows(prompt_expansion(model, case.tokens.tolist(), token=3, max_order=max_order, top=5, position=2), "term")
     terms = list(pathsum.expand(pathsum.run(model, case.tokens.tolist())).terms(max_order))
     centred = {term.path.name: (term.logits[2, 3] - term.logits[2].mean()).item() for term in terms}
     strongest = sorted(centred, key=lambda name: -abs(centred[name]))[:5]
@@ -53,7 +53,7 @@ def test_the_listed_paths_are_the_strongest_terms(max_order):
 
 def test_a_planted_virtual_head_is_the_path():
     """The toy predicts the token two back by L0H0 → L1H0 and nothing else."""
-    found = expand_prompt(virtual_head_model(), [5, 9, 2, 7], max_order=2)
+    found = prompt_expansion(virtual_head_model(), [5, 9, 2, 7], max_order=2)
     assert found.manifest["prompt"]["token"] == 9
     best = rows(found, "term")[0]
     assert best["name"] == "embed → L0H0 → L1H0" and best["logit"] == pytest.approx(20, abs=1e-3)
@@ -64,30 +64,30 @@ def test_the_default_token_is_the_first_choice_at_the_position():
     model = pathsum.open(FAST)
     run = pathsum.run(model, "the cat sat on the mat")
     for position in (-1, 0, 2):
-        asked = expand_prompt(model, "the cat sat on the mat", position=position).manifest["prompt"]
+        asked = prompt_expansion(model, "the cat sat on the mat", position=position).manifest["prompt"]
         assert asked["token"] == run.logits[position].argmax() and asked["position"] == position % len(run.tokens)
         assert asked["token_strings"] == run.token_strings
-    assert expand_prompt(model, "the cat", token=" the").manifest["prompt"]["token_string"] == " the"
+    assert prompt_expansion(model, "the cat", token=" the").manifest["prompt"]["token_string"] == " the"
 
 
 def test_what_is_no_token_or_no_position_is_refused():
     model = pathsum.open(FAST)
     with pytest.raises(TextError, match="is not one token of two-layer-small but 4: ' ', 'x', 'q', '9'"):
-        expand_prompt(model, "the cat", token=" xq9")
+        prompt_expansion(model, "the cat", token=" xq9")
     with pytest.raises(TextError, match="but 0: none"):
-        expand_prompt(model, "the cat", token="")
+        prompt_expansion(model, "the cat", token="")
     with pytest.raises(TextError, match="token ids must be from 0 to 1023"):
-        expand_prompt(model, "the cat", token=2048)
+        prompt_expansion(model, "the cat", token=2048)
     with pytest.raises(TextError, match=r"no tokenizer.json: give the token as a number, not 'the'"):
-        expand_prompt(virtual_head_model(), [1, 2], token="the")
+        prompt_expansion(virtual_head_model(), [1, 2], token="the")
     with pytest.raises(NotApplicable, match="no position 9"):
-        expand_prompt(model, "the cat", position=9)
+        prompt_expansion(model, "the cat", position=9)
 
 
 def test_too_many_paths_name_the_option(monkeypatch):
     monkeypatch.setattr("pathsum.study.prompt.MOST_PATHS", 20)
     with pytest.raises(ExpansionTooLarge, match=r"--max-order 1\), which has 9"):
-        expand_prompt(pathsum.open(FAST), "the cat", max_order=2)
+        prompt_expansion(pathsum.open(FAST), "the cat", max_order=2)
 
 
 # ---- the command ----

@@ -13,7 +13,7 @@ from pathsum.cli import main
 from pathsum.errors import ExpansionTooLarge, NotApplicable, TextError
 from pathsum.paths.scores import expand_scores
 from pathsum.report.figures import score_heat_maps
-from pathsum.study.scores import scores_of_prompt
+from pathsum.study.scores import prompt_scores
 from pathsum.toys import induction_model
 from pathsum.weights.model import Model
 from test_cli import fail, succeed
@@ -33,7 +33,7 @@ def visible_mean(scores: torch.Tensor, i: int, window: int | None) -> float:
 @pytest.mark.parametrize("case", [case for case in CASES if case.spec.n_layers], ids=repr)
 def test_every_part_sums_to_the_heads_own_score(case):
     model, layer = Model(case.name, case.weights), case.spec.n_layers - 1
-    result = scores_of_prompt(model, case.tokens.tolist(), f"L{layer}H0", destination=5, source=4, max_order=1, top=4)
+    result = prompt_scores(model, case.tokens.tolist(), f"L{layer}H0", destination=5, source=4, max_order=1, top=4)
     seen = pathsum.run(model, case.tokens.tolist()).frozen.layers[layer]
     scores, size = seen.scores[0], seen.scores[0].abs().max().item()
     score = scores[5, 4].item()
@@ -52,7 +52,7 @@ def test_every_part_sums_to_the_heads_own_score(case):
 def test_the_listed_terms_are_the_strongest(max_order):
     case = BY_NAME["three_layers_normed"]
     model = Model(case.name, case.weights)
-    result = scores_of_prompt(model, case.tokens.tolist(), "L2H1", destination=4, source=2, max_order=max_order, top=5)
+    result = prompt_scores(model, case.tokens.tolist(), "L2H1", destination=4, source=2, max_order=max_order, top=5)
     found = rows(result, "term")
     terms = expand_scores(pathsum.run(model, case.tokens.tolist()), "L2H1").terms(max_order)
     centred = {(t.query, t.key): t.scores[4, 2].item() - visible_mean(t.scores, 4, None) for t in terms}
@@ -67,14 +67,14 @@ def test_the_listed_terms_are_the_strongest(max_order):
 
 def test_the_default_pair_is_the_last_token_and_what_it_looks_at_most():
     model = induction_model()
-    asked = scores_of_prompt(model, [5, 9, 2, 7, 5], "L1H1").manifest["prompt"]
+    asked = prompt_scores(model, [5, 9, 2, 7, 5], "L1H1").manifest["prompt"]
     assert (asked["destination"], asked["source"], asked["pairs"]) == (4, 1, "one")
-    asked = scores_of_prompt(model, [5, 9, 2, 5, 9], "L1H1", destination=-2).manifest["prompt"]
+    asked = prompt_scores(model, [5, 9, 2, 5, 9], "L1H1", destination=-2).manifest["prompt"]
     assert (asked["destination"], asked["source"]) == (3, 1) and asked["attention"] == pytest.approx(1)
 
 
 def test_without_a_prompt_it_is_random_tokens_repeated_three_times():
-    found = scores_of_prompt(induction_model(), None, "L1H1", pairs="induction")
+    found = prompt_scores(induction_model(), None, "L1H1", pairs="induction")
     asked = found.manifest["prompt"]
     block = asked["repeated_block"]
     assert asked["tokens"] == asked["tokens"][:block] * 3 and len(set(asked["tokens"])) == block
@@ -86,7 +86,7 @@ def test_without_a_prompt_it_is_random_tokens_repeated_three_times():
 
 def test_what_cannot_be_asked_is_refused(monkeypatch):
     model = pathsum.open(FAST)
-    ask = lambda head="L1H0", text=(1, 2, 3), **options: scores_of_prompt(model, text, head, **options)
+    ask = lambda head="L1H0", text=(1, 2, 3), **options: prompt_scores(model, text, head, **options)
     for options, message in (
         ({"head": "L2H0"}, "no head L2H0"), ({"head": "1.0"}, "'1.0' is no head"),
         ({"destination": 9}, "no position 9"), ({"source": -9}, "no position -9"),
@@ -112,7 +112,7 @@ def test_what_cannot_be_asked_is_refused(monkeypatch):
 
 def test_the_command_gives_the_functions_table(capsys):
     shown = json.loads(succeed(["scores", FAST, "L1H0", "the cat, the cat", "--pairs", "previous", "--json"], capsys))
-    result = scores_of_prompt(pathsum.open(FAST), "the cat, the cat", "L1H0", pairs="previous")
+    result = prompt_scores(pathsum.open(FAST), "the cat, the cat", "L1H0", pairs="previous")
     assert shown["rows"] == result.rows()
     assert shown["manifest"]["reading"] == "scores" and shown["manifest"]["weights_sha256"]
     ids = ",".join(map(str, shown["manifest"]["prompt"]["tokens"]))
@@ -173,7 +173,7 @@ def test_the_example_of_the_page_runs(capsys):
 
 
 def test_the_score_is_drawn_as_heat_maps_of_its_rows(capsys, tmp_path):
-    result = scores_of_prompt(pathsum.open("two-layer-small"), "the cat sat on the mat", "L1H1")
+    result = prompt_scores(pathsum.open("two-layer-small"), "the cat sat on the mat", "L1H1")
     data = [row for rows in score_heat_maps(result.rows()).to_dict()["datasets"].values() for row in rows]
     drawn = {(row["part"], row["query"], row["key"]): row["centred"] for row in data}
     for row in result.rows():

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pathsum.paths.target import logit_difference as logit_difference
     from pathsum.paths.virtual import virtual_head as virtual_head
     from pathsum.runs.run import run as run
-    from pathsum.study.cross import cross_prompt as cross_prompt
-    from pathsum.study.lens import lens_of_prompt as lens_of_prompt
-    from pathsum.study.paths import paths_of_prompt as paths_of_prompt
-    from pathsum.study.prompt import expand_prompt as expand_prompt
+    from pathsum.study.cross import prompt_table as prompt_table
+    from pathsum.study.lens import prompt_lens as prompt_lens
+    from pathsum.study.paths import prompt_paths as prompt_paths
+    from pathsum.study.prompt import prompt_expansion as prompt_expansion
     from pathsum.study.readings import (
         attention as attention,
     )
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from pathsum.study.readings import (
         virtual as virtual,
     )
-    from pathsum.study.scores import scores_of_prompt as scores_of_prompt
+    from pathsum.study.scores import prompt_scores as prompt_scores
     from pathsum.study.verify import verify as verify
     from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
     from pathsum.weights.families.family import Family as Family
@@ -126,16 +126,16 @@ _PLACES = {
     "expand": ("pathsum.paths.logits", "expand"),
     "expand_scores": ("pathsum.paths.scores", "expand_scores"),
     "virtual_head": ("pathsum.paths.virtual", "virtual_head"),
-    "expand_prompt": ("pathsum.study.prompt", "expand_prompt"),
-    "paths_of_prompt": ("pathsum.study.paths", "paths_of_prompt"),
-    "lens_of_prompt": ("pathsum.study.lens", "lens_of_prompt"),
-    "cross_prompt": ("pathsum.study.cross", "cross_prompt"),
     "cross": ("pathsum.paths.cross", "cross"),
     "strongest_paths": ("pathsum.paths.search", "strongest_paths"),
     "logit": ("pathsum.paths.target", "logit"),
     "logit_difference": ("pathsum.paths.target", "logit_difference"),
     "log_probability": ("pathsum.paths.target", "log_probability"),
-    "scores_of_prompt": ("pathsum.study.scores", "scores_of_prompt"),
+    "prompt_expansion": ("pathsum.study.prompt", "prompt_expansion"),
+    "prompt_lens": ("pathsum.study.lens", "prompt_lens"),
+    "prompt_paths": ("pathsum.study.paths", "prompt_paths"),
+    "prompt_scores": ("pathsum.study.scores", "prompt_scores"),
+    "prompt_table": ("pathsum.study.cross", "prompt_table"),
     "verify": ("pathsum.study.verify", "verify"),
     "toys": ("pathsum.toys", None),
     **{name: ("pathsum.study.readings", name) for name in _READINGS},

@@ -63,10 +63,10 @@ def expand(
         raise typer.BadParameter("--versus, --log-probability and --out go with --by, or with pathsum paths")
 
     from pathsum.report.prompt import print_expansion
-    from pathsum.study.prompt import expand_prompt
+    from pathsum.study.prompt import prompt_expansion
     from pathsum.weights.checkpoint import open_model
 
-    result = expand_prompt(
+    result = prompt_expansion(
         open_model(model), chosen, bos=bos, position=position, token=token, max_order=max_order, top=top
     )
     if as_json:
@@ -90,14 +90,14 @@ def _crossed(
 ) -> None:
     from pathsum.report.cross import print_cross
     from pathsum.report.figures import check_figure_place, cross_figure, save_figure
-    from pathsum.study.cross import cross_prompt
+    from pathsum.study.cross import prompt_table
     from pathsum.weights.checkpoint import open_model
 
     axes = [axis.strip() for axis in by.split(",")]
     if out is not None:
         check_figure_place(out)
     asked = {"target": token, "versus": versus, "log_probability": log_probability, "at": at, "bos": bos}
-    result = cross_prompt(open_model(model), prompt, axes, **asked)
+    result = prompt_table(open_model(model), prompt, axes, **asked)
     if as_json:
         print(result.to_json())
     else:

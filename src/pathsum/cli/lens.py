@@ -26,10 +26,10 @@ def lens(
     one_question(versus, log_probability)
 
     from pathsum.report.lens import print_lens
-    from pathsum.study.lens import lens_of_prompt
+    from pathsum.study.lens import prompt_lens
     from pathsum.weights.checkpoint import open_model
 
-    result = lens_of_prompt(
+    result = prompt_lens(
         open_model(model), chosen, target=target, versus=versus, log_probability=log_probability, at=at, bos=bos
     )
     if as_json:

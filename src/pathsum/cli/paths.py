@@ -45,12 +45,12 @@ def paths(
 
     from pathsum.report.figures import check_figure_place, path_diagram, save_figure
     from pathsum.report.paths import print_paths
-    from pathsum.study.paths import paths_of_prompt
+    from pathsum.study.paths import prompt_paths
     from pathsum.weights.checkpoint import open_model
 
     if out is not None:
         check_figure_place(out)
-    result = paths_of_prompt(
+    result = prompt_paths(
         open_model(model),
         chosen,
         target=target,

@@ -53,12 +53,12 @@ def scores(
 
     from pathsum.report.figures import check_figure_place, save_figure, score_heat_maps
     from pathsum.report.scores import print_scores
-    from pathsum.study.scores import scores_of_prompt
+    from pathsum.study.scores import prompt_scores
     from pathsum.weights.checkpoint import open_model
 
     if out is not None:
         check_figure_place(out)
-    result = scores_of_prompt(
+    result = prompt_scores(
         open_model(model), chosen, head, bos=bos, destination=destination, source=source, pairs=wanted,
         max_order=max_order, top=top,
     )  # fmt: skip

@@ -20,7 +20,7 @@ CROSS = Reading(
 )  # fmt: skip
 
 
-def cross_prompt(
+def prompt_table(
     model: Model,
     prompt: str | Sequence[int],
     by: Sequence[str],

@@ -28,7 +28,7 @@ LENS = Reading(
 )  # fmt: skip
 
 
-def lens_of_prompt(
+def prompt_lens(
     model: Model,
     prompt: str | Sequence[int],
     *,

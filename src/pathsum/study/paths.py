@@ -31,7 +31,7 @@ PATHS = Reading(
 )  # fmt: skip
 
 
-def paths_of_prompt(
+def prompt_paths(
     model: Model,
     prompt: str | Sequence[int],
     *,

@@ -30,7 +30,7 @@ EXPAND = Reading(
 """Each part's rows sum to the logit."""
 
 
-def expand_prompt(
+def prompt_expansion(
     model: Model,
     prompt: str | Sequence[int],
     *,

@@ -36,7 +36,7 @@ SCORES = Reading(
 PositionPairs = str | Sequence[Sequence[int]]
 
 
-def scores_of_prompt(
+def prompt_scores(
     model: Model,
     prompt: str | Sequence[int] | None,
     head: str,

@@ -24,7 +24,7 @@ def path_diagram(rows: list[dict[str, Any]], asked: dict[str, Any]) -> Figure:
     """Paths as lines: tokens, what is written there, heads by layer, the logit.
 
     Width is what all listed paths along a line add, dashes are those that lower the target. `rows` and `asked` are
-    those of `paths_of_prompt`.
+    those of `prompt_paths`.
     """
     walks = [(_stops(row, asked["target"]), row["value"]) for row in rows]
     columns = sorted({column for stops, _ in walks for column, _ in stops}, key=lambda one: one[0])

@@ -17,7 +17,7 @@ STEP = 34
 def score_heat_maps(rows: list[dict[str, Any]]) -> Figure:
     """The centred score by order, lag, source and pair of paths: rows are the query's part, columns the key's.
 
-    `rows` are those of `scores_of_prompt`; each cell carries its number and its sign.
+    `rows` are those of `prompt_scores`; each cell carries its number and its sign.
     """
     frame = pl.DataFrame(rows).filter(~pl.col("query").is_in(["other pairs", "longer paths"]))
     panels = [_panel(frame.filter(pl.col("part") == part), title) for part, title in TITLES.items()]
