@@ -29,7 +29,17 @@ def test_the_command_trains_what_its_options_say(
     texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = torch.get_num_threads()
-    options = {"heads": 2, "d_model": 16, "d_head": 8, "vocab": 300, "context": 32, "batch": 4, "steps": 3, "seed": 5}
+    options = {
+        "heads": 2,
+        "d_model": 16,
+        "d_head": 8,
+        "d_mlp": 24,
+        "vocab": 300,
+        "context": 32,
+        "batch": 4,
+        "steps": 3,
+        "seed": 5,
+    }
     train("two-layer-small", tmp_path / "out", [str(texts)], threads=1, accelerator="cpu", **options)
     facts = open_model(tmp_path / "out").training
     assert {name: facts["recipe"][name] for name in options} == options

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from pathsum.errors import TrainingError
@@ -9,7 +11,14 @@ from pathsum.weights.positions import Sinusoidal
 def test_every_named_recipe_is_valid(name: str) -> None:
     spec = recipe(name).spec()
     assert spec.n_layers == recipe(name).layers == {"zero": 0, "one": 1, "two": 2}[name.split("-")[0]]
-    assert spec.norm == "none" and spec.d_mlp is None
+    assert spec.norm == "none" and spec.d_mlp == (512 if "mlp" in name else None)
+
+
+def test_the_recipe_with_mlps_is_the_other_one_but_for_them() -> None:
+    without = recipe("two-layer-mlp-small", d_mlp=0)
+    assert without == dataclasses.replace(recipe("two-layer-small"), name="two-layer-mlp-small")
+    assert without.spec().d_mlp is None
+    assert recipe("one-layer", d_mlp=24).spec().d_mlp == 24
 
 
 def test_any_depth_is_a_change_of_a_recipe() -> None:
@@ -34,6 +43,10 @@ def test_an_unknown_recipe_suggests_the_nearest() -> None:
         ({"steps": 0}, "steps is 0, must be at least 1"),
         ({"context": 3}, "context is 3"),
         ({"vocab": 256}, "vocab is 256, must be at least 257"),
+        ({"d_mlp": -1}, "d_mlp is -1, must be at least 0"),
+        ({"d_mlp": 1.5}, r"d_mlp is 1\.5, must be a whole number"),
+        ({"d_mlp": "four"}, "d_mlp is 'four', must be a whole number"),
+        ({"layers": 0, "d_mlp": 8}, "without layers there are no MLPs; give layers, or d_mlp 0"),
         ({"tiled": 1.5}, "tiled is 1.5, must be from 0 to 1"),
         ({"norm": "batch"}, "norm is 'batch', must be one of none, layer, rms"),
     ],

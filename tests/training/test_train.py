@@ -12,12 +12,13 @@ from safetensors.torch import load_file
 
 import pathsum
 from pathsum.errors import TextError, TrainingError
-from pathsum.training.recipe import recipe
+from pathsum.training.recipe import Recipe, recipe
 from pathsum.training.run_folder import Settings
 from pathsum.training.train import checkpoint_steps, train
 from pathsum.weights.checkpoint import open_model
 
 TINY = recipe("two-layer-small", heads=2, d_model=32, d_head=16, vocab=300, context=32, batch=8, steps=50, warm_up=5)
+WITH_MLPS = dataclasses.replace(TINY, d_mlp=48, norm="rms")
 ONE = Settings(accelerator="cpu", threads=1)
 
 
@@ -96,9 +97,12 @@ training.train(recipe, Path(sys.argv[1]), [sys.argv[2]], training.Settings(accel
 
 @pytest.fixture(scope="module")
 def killed(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return killed_run(TINY, texts, tmp_path_factory.mktemp("killed") / "tiny")
+
+
+def killed_run(chosen: Recipe, texts: Path, out: Path) -> Path:
     """The folder of a run that was killed with SIGKILL between two measurements."""
-    out = tmp_path_factory.mktemp("killed") / "tiny"
-    script = SCRIPT.format(killed_at=KILLED_AT, recipe=TINY.to_dict())
+    script = SCRIPT.format(killed_at=KILLED_AT, recipe=chosen.to_dict())
     source = str(Path(pathsum.__file__).parent.parent)
     done = subprocess.run(
         [sys.executable, "-c", script, out, texts],
@@ -125,6 +129,17 @@ def test_resuming_with_another_recipe_setting_or_text_is_refused(killed: Path, t
         train(TINY, killed, [texts / "text00.txt"], ONE, resume=True, quiet=True)
 
 
+def test_a_run_begun_before_recipes_had_a_field_had_its_default(killed: Path, texts: Path) -> None:
+    begun = killed / "unfinished" / "run.json"
+    facts = json.loads(begun.read_text())
+    del facts["recipe"]["d_mlp"]
+    begun.write_text(json.dumps(facts))
+    with pytest.raises(TrainingError, match="begun with d_mlp 0, not 48"):
+        train(dataclasses.replace(TINY, d_mlp=48), killed, [texts], ONE, resume=True, quiet=True)
+    with pytest.raises(TrainingError, match="begun with another text"):
+        train(TINY, killed, [texts / "text00.txt"], ONE, resume=True, quiet=True)
+
+
 def test_a_state_that_cannot_be_read_is_named(killed: Path, texts: Path, tmp_path: Path) -> None:
     state = killed / "unfinished" / "state.safetensors"
     whole = state.read_bytes()
@@ -142,6 +157,13 @@ def test_a_run_killed_and_resumed_ends_in_the_same_bits(killed: Path, trained: P
     assert train(TINY, killed, [texts], ONE, resume=True, quiet=True) == facts
 
 
+def test_so_does_one_with_mlps_and_norms(texts: Path, tmp_path: Path) -> None:
+    killed = killed_run(WITH_MLPS, texts, tmp_path / "killed")
+    train(WITH_MLPS, killed, [texts], ONE, resume=True, quiet=True)
+    train(WITH_MLPS, tmp_path / "whole", [texts], ONE, quiet=True)
+    assert same(killed, tmp_path / "whole")
+
+
 def test_two_processes_train_as_one_does(texts: Path, tmp_path: Path) -> None:
     exact = dataclasses.replace(ONE, precision="32-true")
     short = dataclasses.replace(TINY, steps=12)
@@ -153,13 +175,31 @@ def test_two_processes_train_as_one_does(texts: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(tensor, weights(tmp_path / "alone")[name], rtol=0, atol=2e-2)
 
 
-@pytest.mark.parametrize(("layers", "norm"), [(0, "none"), (1, "layer"), (3, "rms")])
-def test_any_depth_and_norm_trains(layers: int, norm: str, texts: Path, tmp_path: Path) -> None:
-    chosen = dataclasses.replace(TINY, layers=layers, norm=norm, steps=15, tiled=0.2)
+@pytest.mark.parametrize(
+    ("layers", "norm", "d_mlp"), [(0, "none", 0), (1, "layer", 48), (2, "none", 64), (3, "rms", 0)]
+)
+def test_any_depth_and_norm_trains_with_and_without_mlps(
+    layers: int, norm: str, d_mlp: int, texts: Path, tmp_path: Path
+) -> None:
+    chosen = dataclasses.replace(TINY, layers=layers, norm=norm, d_mlp=d_mlp, steps=15, tiled=0.2)
     facts = train(chosen, tmp_path / "out", [texts], ONE, quiet=True)
     assert facts["curve"][-1]["loss"] < facts["curve"][0]["loss"]
     assert open_model(tmp_path / "out").spec == chosen.spec()
     assert (facts["head"] is None) == (layers == 0)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+def test_what_paths_carry_of_a_model_trained_with_mlps(norm: str, texts: Path, tmp_path: Path) -> None:
+    chosen = dataclasses.replace(TINY, d_mlp=64, norm=norm)
+    facts = train(chosen, tmp_path / "out", [texts], ONE, quiet=True)
+    assert facts["curve"][-1]["loss"] < facts["curve"][0]["loss"] - 1
+    model = open_model(tmp_path / "out")
+    assert model.spec == chosen.spec()
+    rows = pathsum.carried(model, text=(texts / "text00.txt").read_text(), sequences=2).rows()
+    assert [row["source"] for row in rows] == ["embed", "embed through heads", "L0.mlp", "L1.mlp"], "no biases"
+    assert sum(row["variance_share"] for row in rows) == pytest.approx(1, abs=1e-5)
+    assert sum(row["saved_share"] for row in rows) == pytest.approx(1, abs=1e-5)
+    assert max(abs(row["variance_share"]) for row in rows[2:]) > 0.01
 
 
 def test_models_can_be_written_in_half_the_size(texts: Path, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import typer
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="zero-layer, one-layer, two-layer or two-layer-small.")],
+    recipe: Annotated[
+        str, typer.Argument(help="zero-layer, one-layer, two-layer, two-layer-small or two-layer-mlp-small.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the trained model and its checkpoints.")],
     text: Annotated[
         list[str] | None,
@@ -18,10 +20,11 @@ def train(
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of training.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Layers of attention, any number from 0.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers, any number from 0.")] = None,
     heads: Annotated[int | None, typer.Option(help="Heads a layer.")] = None,
     d_model: Annotated[int | None, typer.Option(help="Width of the residual stream.")] = None,
     d_head: Annotated[int | None, typer.Option(help="Width of a head.")] = None,
+    d_mlp: Annotated[int | None, typer.Option(help="Hidden units of each layer's MLP; 0: no MLPs.")] = None,
     vocab: Annotated[int | None, typer.Option(help="Tokens in the vocabulary, trained on the text.")] = None,
     context: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
     batch: Annotated[int | None, typer.Option(help="Sequences a step, over all devices.")] = None,
@@ -35,7 +38,7 @@ def train(
     threads: Annotated[int | None, typer.Option(help="Threads a process; all cores by default.")] = None,
     weights_dtype: Annotated[str, typer.Option(help="float32 or bfloat16: how models are written.")] = "float32",
 ) -> None:
-    """Train an attention-only model on a text."""
+    """Train a small model, attention-only or with MLPs, on a text."""
     from pathsum.training.machine import let_waiting_threads_sleep
 
     let_waiting_threads_sleep()
@@ -53,8 +56,8 @@ def train(
         weights_dtype=weights_dtype,
     )
     chosen = named(
-        recipe, steps=steps, layers=layers, heads=heads, d_model=d_model, d_head=d_head, vocab=vocab,
-        context=context, batch=batch, tiled=tiled, norm=norm, seed=seed,
+        recipe, steps=steps, layers=layers, heads=heads, d_model=d_model, d_head=d_head, d_mlp=d_mlp,
+        vocab=vocab, context=context, batch=batch, tiled=tiled, norm=norm, seed=seed,
     )  # fmt: skip
     try:
         facts = train_recipe(chosen, out, text or ["python"], settings, resume)

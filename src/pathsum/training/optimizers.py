@@ -1,4 +1,4 @@
-"""Muon for the heads' matrices, AdamW for the rest; plain AdamW does not find induction heads in the same time."""
+"""Muon for the layers' matrices, AdamW for the rest; plain AdamW does not find induction heads in the same time."""
 
 from torch.optim import AdamW, Muon, Optimizer
 
@@ -10,8 +10,8 @@ def optimizers_of(trainee: Trainee) -> list[Optimizer]:
     """The optimizers of a model in training; a model without layers needs AdamW alone."""
     recipe = trainee.recipe
     adamw = AdamW(trainee.other_parameters(), lr=recipe.rate_ends, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
-    heads = trainee.head_matrices()
-    return [Muon(heads, lr=recipe.rate_heads, momentum=0.95, weight_decay=0.0), adamw] if heads else [adamw]
+    matrices = trainee.layer_matrices()
+    return [Muon(matrices, lr=recipe.rate_heads, momentum=0.95, weight_decay=0.0), adamw] if matrices else [adamw]
 
 
 def set_rates(optimizers: list[Optimizer], recipe: Recipe, step: int) -> None:

@@ -13,7 +13,9 @@ from pathsum.weights.spec import Attention, NormKind, Spec
 
 @dataclass(frozen=True)
 class Recipe:
-    """An attention-only model and how to train it. Sinusoidal positions enter queries and keys only.
+    """A model, attention-only unless `d_mlp` is given, and how to train it. No biases.
+
+    Sinusoidal positions enter queries and keys only.
 
     Tokens seen: `steps · batch · context`.
     """
@@ -24,6 +26,8 @@ class Recipe:
     d_model: int = 384
     d_head: int = 32
     vocab: int = 2048
+    d_mlp: int = 0
+    """Hidden units of each layer's MLP, `W_out gelu(W_in x)`; 0: no MLPs."""
     context: int = 256
     norm: NormKind = "none"
     amplitude_first: float = 3.0
@@ -40,7 +44,7 @@ class Recipe:
     decay: float = 0.4
     """Share of the steps, at the end, in which they fall linearly to 0."""
     rate_heads: float = 0.02
-    """Learning rate of Muon, for the heads' matrices."""
+    """Learning rate of Muon, for the matrices of heads and MLPs."""
     rate_ends: float = 3e-3
     """Learning rate of AdamW, for embedding, unembedding and gains."""
     clip: float = 1.0
@@ -61,6 +65,7 @@ class Recipe:
         return Spec(
             d_vocab=self.vocab, n_ctx=self.context, d_model=self.d_model, n_layers=self.layers, n_heads=self.heads,
             d_head=self.d_head, n_key_value_heads=self.heads, layers=facts, norm=self.norm,
+            d_mlp=self.d_mlp or None,
         )  # fmt: skip
 
     def rate(self, step: int) -> float:
@@ -80,6 +85,7 @@ RECIPES: dict[str, Recipe] = {
         Recipe("one-layer", layers=1, amplitude_first=0.5, steps=2000),
         Recipe("two-layer", layers=2, steps=2400),
         Recipe("two-layer-small", layers=2, heads=4, d_model=128, vocab=1024),
+        Recipe("two-layer-mlp-small", layers=2, heads=4, d_model=128, vocab=1024, d_mlp=512),
     )
 }
 
@@ -89,6 +95,7 @@ AT_LEAST = {
     "heads": 1,
     "d_model": 1,
     "d_head": 1,
+    "d_mlp": 0,
     "vocab": 257,
     "context": 12,
     "steps": 1,
@@ -111,11 +118,16 @@ def recipe(name: str, **changes: Any) -> Recipe:
         raise TrainingError(f"no recipe {name!r}: {hint}recipes are {', '.join(RECIPES)}")
     given = {field: value for field, value in changes.items() if value is not None}
     _check(given)
-    return dataclasses.replace(RECIPES[name], **given)
+    chosen = dataclasses.replace(RECIPES[name], **given)
+    if chosen.d_mlp and not chosen.layers:
+        raise TrainingError(f"d_mlp is {chosen.d_mlp}, but without layers there are no MLPs; give layers, or d_mlp 0")
+    return chosen
 
 
 def _check(given: dict[str, Any]) -> None:
     for field, value in given.items():
+        if field in AT_LEAST and not isinstance(value, int):
+            raise TrainingError(f"{field} is {value!r}, must be a whole number")
         if field in AT_LEAST and value < AT_LEAST[field]:
             raise TrainingError(f"{field} is {value}, must be at least {AT_LEAST[field]}")
         if field == "held_out" and value == 0:

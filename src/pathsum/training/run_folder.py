@@ -12,7 +12,7 @@ import json
 import platform
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +98,13 @@ def resume(recipe: Recipe, settings: Settings, out: Path, sources: Sequence[str 
     begun = read_json(out / "unfinished" / "run.json") or read_json(out / "training.json")
     if begun is None:
         raise TrainingError(f"{out} holds no run to resume; leave out --resume to start one")
-    same = {"recipe": recipe.to_dict(), "settings": asdict(settings)}
-    for part, wanted in same.items():
-        for field, value in wanted.items():
-            if begun[part].get(field) != value:
+    for part, wanted in {"recipe": recipe, "settings": settings}.items():
+        for field in fields(wanted):
+            # A field that is newer than the run had its default.
+            was, value = begun[part].get(field.name, field.default), getattr(wanted, field.name)
+            if was != value:
                 raise TrainingError(
-                    f"{out} was begun with {field} {begun[part].get(field)}, not {value}; "
+                    f"{out} was begun with {field.name} {was}, not {value}; "
                     "resume with the same, or train into another folder"
                 )
     digest = read_corpus(sources).digest

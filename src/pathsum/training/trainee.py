@@ -1,10 +1,12 @@
 """The parameters of a model in training, and the `Weights` that look at them.
 
 Heads are held fused, `W_Q, W_K, W_V [head·d_head, d_model]` and `W_O [d_model, head·d_head]`: one matrix for the
-optimizer, and the views that `forward` flattens again cost nothing.
+optimizer, and the views that `forward` flattens again cost nothing. MLPs are `W_in [d_mlp, d_model]` and
+`W_out [d_model, d_mlp]`.
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 
 from pathsum.training.loss import mean_loss
 from pathsum.training.recipe import Recipe
-from pathsum.weights.blocks import Block
+from pathsum.weights.blocks import Block, Mlp
 from pathsum.weights.norms import Norm
 from pathsum.weights.weights import Ends, Weights
 
@@ -41,22 +43,26 @@ class Trainee(nn.Module):
         blocks = [self._block(layer) for layer in range(self.spec.n_layers)]
         return Weights.of_parts(self.spec, ends, blocks)
 
-    def head_matrices(self) -> list[nn.Parameter]:
-        """What a head reads and writes with: the matrices that Muon trains."""
+    def layer_matrices(self) -> list[nn.Parameter]:
+        """What heads and MLPs read and write with: the matrices that Muon trains."""
         return [
             parameter for name, parameter in self.named_parameters() if name.startswith("L") and parameter.ndim == 2
         ]
 
     def other_parameters(self) -> list[nn.Parameter]:
-        heads = {id(parameter) for parameter in self.head_matrices()}
-        return [parameter for parameter in self.parameters() if id(parameter) not in heads]
+        matrices = {id(parameter) for parameter in self.layer_matrices()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in matrices]
 
     def _block(self, layer: int) -> Block:
         shape = (self.spec.n_heads, self.spec.d_head)
         W_Q, W_K, W_V = (self.get_parameter(f"L{layer}_W_{name}").unflatten(0, shape) for name in "QKV")
         W_O = self.get_parameter(f"L{layer}_W_O").unflatten(1, shape).transpose(0, 1)
         norm = self._norm(f"L{layer}_attention_norm")
-        return Block(layer, self.spec.layers[layer], W_Q, W_K, W_V, W_O, attention_norm=norm)
+        block = Block(layer, self.spec.layers[layer], W_Q, W_K, W_V, W_O, attention_norm=norm)
+        if self.spec.d_mlp is None:
+            return block
+        mlp = Mlp(self.spec.activation, self.get_parameter(f"L{layer}_W_in"), self.get_parameter(f"L{layer}_W_out"))
+        return replace(block, mlp=mlp, mlp_norm=self._norm(f"L{layer}_mlp_norm"))
 
     def _norm(self, name: str) -> Norm:
         if self.spec.norm == "none":
@@ -75,10 +81,17 @@ def _starts(recipe: Recipe) -> dict[str, tuple[tuple[int, int], float]]:
             f"L{layer}_W_V": ((width, d), 1 / math.sqrt(d)),
             f"L{layer}_W_O": ((d, width), 0.5 / math.sqrt(width)),
         }
+    # Drawn last: the heads of a model with MLPs start as those of the same one without.
+    for layer in range(recipe.layers if recipe.d_mlp else 0):
+        starts |= {
+            f"L{layer}_W_in": ((recipe.d_mlp, d), 1 / math.sqrt(d)),
+            f"L{layer}_W_out": ((d, recipe.d_mlp), 0.5 / math.sqrt(recipe.d_mlp)),
+        }
     return starts
 
 
 def _gains(recipe: Recipe) -> list[str]:
     if recipe.norm == "none":
         return []
-    return [*(f"L{layer}_attention_norm" for layer in range(recipe.layers)), "final_norm"]
+    parts = ("attention", "mlp") if recipe.d_mlp else ("attention",)
+    return [*(f"L{layer}_{part}_norm" for layer in range(recipe.layers) for part in parts), "final_norm"]
