@@ -48,7 +48,7 @@ def test_numbers_are_those_of_the_enumerated_terms(case, at_once, monkeypatch):
 
 def test_an_attention_only_model_is_carried_by_its_embeddings():
     rows = pathsum.carried(pathsum.open("two-layer-small"), sequences=2).rows()
-    assert [row["source"] for row in rows] == list(FIRST)
+    assert [row["source"] for row in rows] == ["embed", "embed through heads"], "no biases, no MLPs"
     assert sum(row["variance_share"] for row in rows) == pytest.approx(1, abs=1e-5)
     assert rows[-1]["saved_share_up_to"] == pytest.approx(1)
     assert sum(row["saved_share"] for row in rows) == pytest.approx(1)

@@ -22,6 +22,8 @@ def carried(subject: Subject) -> Rows:
     saved = unigrams - up_to[-1].mean().item()
     found = []
     for place, name in enumerate(names):
+        if name == "bias" and not covariance[place].any():
+            continue  # There are none, nor paths from them.
         loss = up_to[place].mean().item()
         before = unigrams if place == 0 else up_to[place - 1].mean().item()
         row = {"source": name, "variance_share": (covariance[place].sum() / variance[place].sum()).item()}
