@@ -24,7 +24,8 @@ from pathsum.behaviour.induction import copying_on_sequence, removal_losses, rep
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses
 from pathsum.errors import TextError
 from pathsum.paths.logits import expand
-from pathsum.runs.forward import forward, logits, soft_cap
+from pathsum.runs.attention import soft_cap
+from pathsum.runs.forward import forward, logits
 from pathsum.runs.graded import frozen_run
 from pathsum.runs.run import run_weights
 from pathsum.weights.model import Model

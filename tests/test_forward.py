@@ -9,7 +9,8 @@ from torch import Tensor
 
 from cases import BY_NAME, CASES, Case, agree, case
 from pathsum.errors import TextError
-from pathsum.runs.forward import Frozen, Pass, embed, forward, logits, soft_cap
+from pathsum.runs.attention import soft_cap
+from pathsum.runs.forward import Frozen, Pass, embed, forward, logits
 from pathsum.weights.weights import Weights
 
 WITH_LAYERS = [case for case in CASES if case.spec.n_layers]
@@ -157,7 +158,7 @@ def test_a_frozen_run_is_affine_in_the_embedding(case):
 def test_a_replay_uses_the_given_patterns(case):
     """With no attention at all, what remains of a layer is its bias and its MLP."""
     done = run(case.weights, case.tokens)
-    blind = tuple(dataclasses.replace(layer, pattern=torch.zeros_like(layer.pattern)) for layer in done.layers)
+    blind = tuple(dataclasses.replace(layer, kept=torch.zeros_like(layer.pattern)) for layer in done.layers)
     replayed = forward(case.weights, case.tokens, frozen=Frozen(blind, done.final_scale))
     heads = frozenset((layer, head) for layer in range(case.spec.n_layers) for head in range(case.spec.n_heads))
     agree(replayed.residual, forward(case.weights, case.tokens, frozen=done.frozen, without=heads).residual)

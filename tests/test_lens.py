@@ -6,7 +6,8 @@ import torch
 from cases import CASES, agree
 from pathsum.paths.lens import by_layer, by_order
 from pathsum.paths.logits import expand
-from pathsum.runs.forward import forward, logits, soft_cap
+from pathsum.runs.attention import soft_cap
+from pathsum.runs.forward import forward, logits
 from pathsum.runs.run import run_weights
 from pathsum.weights.model import Model
 

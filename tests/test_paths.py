@@ -113,7 +113,7 @@ def test_a_wrong_pattern_shows_in_the_check():
 
     run = recorded(BY_NAME["gpt2"])
     layer = run.frozen.layers[0]
-    spoilt = dataclasses.replace(layer, pattern=layer.pattern.roll(1, -1))
+    spoilt = dataclasses.replace(layer, kept=layer.pattern.roll(1, -1))
     frozen = dataclasses.replace(run.frozen, layers=(spoilt, *run.frozen.layers[1:]))
     assert expand(dataclasses.replace(run, frozen=frozen)).check() > 1e-3
 

@@ -104,8 +104,8 @@ def test_the_command_refuses_clearly(capsys, arguments, said):
 
 def test_a_prompt_whose_patterns_would_not_fit_is_refused_with_what_would(monkeypatch):
     model = pathsum.open(FAST)
-    monkeypatch.setattr("pathsum.study.prompt.PATTERNS", 4 * 2 * 4 * 10**2)
-    with pytest.raises(ExpansionTooLarge, match=r"on 11 tokens .* at most 10 tokens"):
+    monkeypatch.setattr("pathsum.study.prompt.PATTERNS", 4 * 4 * 10**2)
+    with pytest.raises(ExpansionTooLarge, match=r"one layer's 4 heads on 11 tokens .* at most 10 tokens"):
         prompt_paths(model, list(range(11)))
     assert len(prompt_paths(model, list(range(10)), limit=2).rows()) == 2
 

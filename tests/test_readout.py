@@ -102,7 +102,7 @@ def test_the_check_is_measured():
 
     expansion = expansion_of(BY_NAME["gpt2"])
     layer = expansion.run.frozen.layers[0]
-    spoilt = dataclasses.replace(layer, pattern=layer.pattern.roll(1, -1))
+    spoilt = dataclasses.replace(layer, kept=layer.pattern.roll(1, -1))
     frozen = dataclasses.replace(expansion.run.frozen, layers=(spoilt, *expansion.run.frozen.layers[1:]))
     wrong = expand(dataclasses.replace(expansion.run, frozen=frozen))
     assert wrong.toward(directions(BY_NAME["gpt2"])).check() > 1e-3

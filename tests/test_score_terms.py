@@ -126,7 +126,7 @@ def test_shares_at_pairs_are_means_of_the_oracles_terms(case, pairs):
     order = lambda path: path if path == "constant" else str(path.count("→"))
     shares_agree(at.by_order, grouped(case, order, listed))
     layer, index = last_head(case)
-    agree(at.target, means(case, expansion_of(case)._target().numpy(), listed), 1e-10)
+    agree(at.target, means(case, expansion_of(case).scores.numpy(), listed), 1e-10)
     agree(at.distance, means(case, oracle.alibi_table(case.spec, layer, index, n), listed), 1e-10)
     for shares in (at.by_path(), at.by_source, at.by_order, at.by_lag()):
         assert shares.error <= 1e-12 and not shares.longer.any()
@@ -188,7 +188,7 @@ def test_named_pairs_are_those_the_tokens_single_out(case):
             continue
         found = expansion.at(named)
         agree(found.target, expansion.at(wanted).target)
-        agree(found.target, means(case, expansion._target().numpy(), wanted))
+        agree(found.target, means(case, expansion.scores.numpy(), wanted))
         agree(expansion.at(mask & seen).by_order.values, found.by_order.values)
     assert previous_tokens(tokens).nonzero().tolist() == [[i, i - 1] for i in range(1, 7)]
 

@@ -98,9 +98,9 @@ def test_what_cannot_be_asked_is_refused(monkeypatch):
             ask(**options)
     with pytest.raises(TextError, match="the text is empty"):
         ask(text="", bos=False)
-    monkeypatch.setattr("pathsum.study.prompt.PATTERNS", 4 * 2 * 4 * 2 * 3**2)
+    monkeypatch.setattr("pathsum.study.prompt.PATTERNS", 4 * 4 * 3**2)
     ask()
-    with pytest.raises(ExpansionTooLarge, match=r"patterns and scores of all heads on 4 tokens .* at most 3 tokens"):
+    with pytest.raises(ExpansionTooLarge, match=r"patterns of one layer's 4 heads on 4 tokens .* at most 3 tokens"):
         ask(text=(1, 2, 3, 4))
     monkeypatch.setattr("pathsum.study.scores.MOST_PAIRS", 20)
     with pytest.raises(ExpansionTooLarge, match=r"25 pairs .* more than 20; .*--max-order 0\), which has 1"):

@@ -85,7 +85,7 @@ def test_a_broken_bound_exits_1_and_is_named(tmp_path, capsys, monkeypatch):
 def test_wrong_terms_break_the_bound_of_their_sum(monkeypatch):
     def spoilt(run):
         layer = run.frozen.layers[0]
-        wrong = dataclasses.replace(layer, pattern=layer.pattern.roll(1, -1))
+        wrong = dataclasses.replace(layer, kept=layer.pattern.roll(1, -1))
         frozen = dataclasses.replace(run.frozen, layers=(wrong, *run.frozen.layers[1:]))
         return pathsum.expand(dataclasses.replace(run, frozen=frozen))
 

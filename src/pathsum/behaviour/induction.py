@@ -26,10 +26,10 @@ def copying_on_sequence(frozen: FrozenRun) -> list[Float[Tensor, " head"]]:
     found = []
     for (block, seen), stream in zip(frozen.layers, streams(frozen), strict=False):
         x = stream * seen.attention_scale.unsqueeze(-1)
-        kept = []
+        kept, pattern = [], seen.pattern
         for head in block.heads:
             added = ((x @ head.W_V.mT @ head.W_O.mT) * own).sum(-1)
-            moved = (seen.pattern[..., head.index, :, :] @ added.unsqueeze(-1)).squeeze(-1)
+            moved = (pattern[..., head.index, :, :] @ added.unsqueeze(-1)).squeeze(-1)
             kept.append((moved * seen.post_attention_scale * run.frozen.final_scale).mean())
         found.append(torch.stack(kept))
     return found
@@ -49,7 +49,7 @@ def removed_losses(run: Run, rows: Tensor, frozen: bool, by_layer: bool = False)
     `rows [*batch, pos − 1]` is a mask.
     """
     weights, (n_layers, n_heads) = run.weights, (run.model.spec.n_layers, run.model.spec.n_heads)
-    residuals = forward(weights, run.tokens, record=True).residuals
+    residuals = forward(weights, run.tokens, record=True, patterns=0).residuals
     sets = torch.arange(n_heads)[None] if by_layer else torch.arange(n_heads)[:, None]
     targets, found = run.tokens[..., 1:][rows], {}
     for layer, some in product(range(n_layers), sets.split(max(1, AT_ONCE // run.tokens.numel()))):

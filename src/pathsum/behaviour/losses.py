@@ -5,7 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pathsum.runs.forward import logits, soft_cap
+from pathsum.runs.attention import soft_cap
+from pathsum.runs.forward import logits
 from pathsum.runs.run import Run
 from pathsum.weights.spec import Spec
 from pathsum.weights.weights import Weights

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pathsum.paths.readout import place
-from pathsum.runs.forward import logits, soft_cap
+from pathsum.runs.attention import soft_cap
+from pathsum.runs.forward import logits
 from pathsum.runs.graded import FrozenRun, graded, streams
 
 

@@ -19,7 +19,6 @@ from pathsum.paths.target import Target
 from pathsum.runs.forward import Frozen, forward, logits
 from pathsum.runs.graded import streams
 from pathsum.runs.linear import heads_transposed
-from pathsum.weights.blocks import map_tensors
 
 AT_ONCE = 2048
 """Tokens run at once."""
@@ -64,7 +63,7 @@ def removed(readout: Readout, target: Target, paths: Sequence[Path], replay: Fro
             vectors = torch.stack([frozen.carry(readout.sources[path.source], path.heads) for path in chosen])
             changes[0, some] = -torch.einsum("npd,pd->n", vectors, after[layer])
             tokens = run.tokens.expand(len(some), -1)
-            done = forward(run.weights, tokens, begin=(layer, stream[layer] - vectors), frozen=_each(replay, len(some)))
+            done = forward(run.weights, tokens, begin=(layer, stream[layer] - vectors), frozen=replay)
             at = target.position
             changes[1, some] = target.of(logits(run.weights.ends, done.residual[:, at], done.final_scale[:, at]))
     changes[1] -= target.value
@@ -84,7 +83,3 @@ def _all_continuations(readout: Readout) -> list[Tensor]:
         g = g + heads_transposed(block, seen, g)
         found.append(g)
     return found[::-1]
-
-
-def _each(replay: Frozen | None, count: int) -> Frozen | None:
-    return None if replay is None else map_tensors(replay, lambda tensor: tensor.expand(count, *tensor.shape))

@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 
 from pathsum.paths.logits import Expansion
 from pathsum.paths.paths import Path, path_counts, source_layer
-from pathsum.runs.forward import rotated
+from pathsum.runs.attention import rotated
 from pathsum.runs.graded import FrozenRun
 from pathsum.runs.linear import each_head_output, heads_output
 from pathsum.weights.blocks import Block
@@ -111,12 +111,10 @@ def lag_streams(expansion: Expansion, layer: int, lags: int) -> dict[str, Float[
         x[0], total = x[0] + source, total + source
     for block, seen in list(expansion.frozen.layers)[:layer]:
         total = sum(_written(expansion, block.layer), total + heads_output(block, seen, total))
-        moved = torch.zeros_like(x)
+        moved, pattern = torch.zeros_like(x), seen.pattern
         for lag in range(lags):
             # Of the pattern, what moves by exactly this many positions.
-            moved[lag:] += heads_output(
-                block, replace(seen, pattern=seen.pattern.tril(-lag).triu(-lag)), x[: lags - lag]
-            )
+            moved[lag:] += heads_output(block, replace(seen, kept=pattern.tril(-lag).triu(-lag)), x[: lags - lag])
         x = x + moved
         x[0] = sum(_written(expansion, block.layer), x[0])
     return {f"lag {lag}": part for lag, part in enumerate(x)} | {"further": total - x.sum(0)}

@@ -90,10 +90,10 @@ class ScoreExpansion:
         """`by_order().check()` from the graded stream before the layer, each term let go of once it is added."""
         q = torch.cat([self.queries.of(g), *(one[None] for one in self.queries.constants().values())])
         k = torch.cat([self.keys.of(g), *(one[None] for one in self.keys.constants().values())])
-        total = torch.zeros_like(self._target())
+        total = torch.zeros_like(self.scores)
         for each in q:
             total += (self.block.attention.score_scale * each @ k.mT).sum(0)
-        split = ScoreSplit(("all",), ("all",), total[None, None], self._distance(), self._target())
+        split = ScoreSplit(("all",), ("all",), total[None, None], self._distance(), self.scores)
         return split.check()
 
     # ---- single terms ----
@@ -146,7 +146,7 @@ class ScoreExpansion:
 
         Raises `NotApplicable` for weights of another shape, or on sources that the head cannot see.
         """
-        recorded, n = self._target(), self.expansion.run.tokens.shape[-1]
+        recorded, n = self.scores, self.expansion.run.tokens.shape[-1]
         weights = weights.to(recorded.dtype)
         if weights.shape[1:] != recorded.shape:
             raise NotApplicable(f"weights are [read, {list(recorded.shape)}] here, not {list(weights.shape)}")
@@ -169,7 +169,19 @@ class ScoreExpansion:
         >>> pathsum.expand_scores(run, "L1H2").at("induction").by_path(max_order=1).strongest(10)
         """
         mask = pair_mask(self.expansion.run.tokens, self.visible, pairs)
-        return self.toward(pair_weights(mask, self.visible, self._target().dtype))
+        return self.toward(pair_weights(mask, self.visible, self.scores.dtype))
+
+    @cached_property
+    def scores(self) -> Float[Tensor, "*batch dst src"]:
+        """The run's own scores of the head."""
+        seen = self.expansion.run.frozen.layers[self.layer]
+        return seen.scores_of(slice(self.index, self.index + 1)).squeeze(-3)
+
+    @cached_property
+    def pattern(self) -> Float[Tensor, "*batch dst src"]:
+        """Where the head looks: the run's own pattern of it."""
+        seen = self.expansion.run.frozen.layers[self.layer]
+        return seen.patterns_of(slice(self.index, self.index + 1)).squeeze(-3)
 
     @property
     def visible(self) -> Bool[Tensor, "dst src"]:
@@ -201,18 +213,12 @@ class ScoreExpansion:
         keys = dict(zip(names, self.keys.of(x), strict=True)) | self.keys.constants()
         every, scale = torch.stack(list(keys.values())), self.block.attention.score_scale
         scores = torch.stack([scale * q @ every.mT for q in queries.values()])
-        return ScoreSplit(tuple(queries), tuple(keys), scores, self._distance(), self._target())
+        return ScoreSplit(tuple(queries), tuple(keys), scores, self._distance(), self.scores)
 
     def _distance(self) -> Tensor | None:
         where = torch.arange(self.expansion.run.tokens.shape[-1])
         alibi = self.block.attention.positions
-        return alibi.bias(where, where, self._target().dtype)[self.index] if isinstance(alibi, Alibi) else None
-
-    def _target(self) -> Tensor:
-        recorded = self.expansion.run.frozen.layers[self.layer].scores
-        if recorded is None:
-            raise NotApplicable("the run was recorded without its scores: run it with scores=True")
-        return recorded[..., self.index, :, :]
+        return alibi.bias(where, where, self.scores.dtype)[self.index] if isinstance(alibi, Alibi) else None
 
 
 @torch.no_grad()

@@ -23,7 +23,8 @@ from pathsum.errors import NotApplicable
 from pathsum.paths.bounds import longest_outputs
 from pathsum.paths.paths import Path, source_layer
 from pathsum.paths.readout import Readout
-from pathsum.runs.forward import FrozenLayer, per_head
+from pathsum.runs.attention import attend, per_head
+from pathsum.runs.forward import FrozenLayer
 from pathsum.runs.linear import head_covectors
 from pathsum.weights.blocks import Block
 
@@ -182,7 +183,7 @@ class _Search:
 
 def _before_heads(block: Block, seen: FrozenLayer, g: Float[Tensor, "node pos d_model"]) -> Tensor:
     """Covectors on what every head's `W_V` gives: `S Aᵀ W_Oᵀ S_post g`, `[node, head, pos, d_head]`."""
-    moved = seen.pattern.mT @ head_covectors(block, seen, g)
+    moved = attend(seen.pattern.mT, head_covectors(block, seen, g))
     return moved * seen.attention_scale[:, None]
 
 

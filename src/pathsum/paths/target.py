@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pathsum.paths.readout import place
-from pathsum.runs.forward import soft_cap
+from pathsum.runs.attention import soft_cap
 from pathsum.runs.run import Run
 
 

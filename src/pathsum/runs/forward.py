@@ -1,15 +1,14 @@
 """The one forward pass: it trains, records and replays.
 
 1. `forward(weights, tokens)` is the model, differentiable, and keeps nothing.
-2. With `record=True` it also returns what a frozen run needs: patterns, norm scales, MLP outputs (`Frozen`), and the
-   scores unless `scores=False`.
+2. With `record=True` it also returns what a frozen run needs: patterns, norm scales, MLP outputs (`Frozen`). Scores,
+   and patterns that are not kept, are made again from queries and keys when they are asked for.
 3. With `frozen=` it replays: patterns, scales and MLP outputs are taken from there, so the pass is affine in what
    remains. `without=` leaves heads out, frozen or live, one set or several at once; `begin=` starts in the middle.
 
 Shapes carry any leading batch axes: tokens `[*batch, pos]`, patterns `[*batch, head, dst, src]`.
 """
 
-import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -19,10 +18,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from pathsum.errors import TextError
-from pathsum.weights.blocks import Block
-from pathsum.weights.norms import Norm
-from pathsum.weights.positions import Alibi, Rotary
-from pathsum.weights.weights import Ends, Weights, position_vectors
+from pathsum.runs.attention import EVERY, QueriesAndKeys, attend, per_head, queries_and_keys, split_heads
+from pathsum.weights.blocks import Block, map_tensors
+from pathsum.weights.weights import Ends, Weights
 
 HeadIndex = tuple[int, int]
 
@@ -31,15 +29,34 @@ HeadIndex = tuple[int, int]
 class FrozenLayer:
     """What one layer did that is not linear. Scales are 1/σ, one a position; ones where there is no such norm."""
 
-    pattern: Float[Tensor, "*batch head dst src"]
     attention_scale: Float[Tensor, "*batch pos"]
     post_attention_scale: Float[Tensor, "*batch pos"]
-    scores: Float[Tensor, "*batch head dst src"] | None
-    """Before cap and mask, so that their expansion can be checked; None where a run was told not to keep them."""
     query_scale: Float[Tensor, "*batch head pos"]
     key_scale: Float[Tensor, "*batch kv pos"]
+    compared: QueriesAndKeys
+    kept: Float[Tensor, "*batch head dst src"] | None
+    """The pattern; None where it is made again whenever it is asked for."""
     mlp: Float[Tensor, "*batch pos d_model"] | None = None
     """What the MLP added to the residual stream."""
+
+    @property
+    def pattern(self) -> Float[Tensor, "*batch head dst src"]:
+        """Of all heads; ask once and hold it where it is used more than once."""
+        return self.patterns_of(EVERY)
+
+    def patterns_of(self, heads: slice) -> Float[Tensor, "*batch some dst src"]:
+        """Of some heads of the layer."""
+        found = self.compared.pattern(heads) if self.kept is None else self.kept[..., heads, :, :]
+        return found.to(self.attention_scale.dtype)
+
+    @property
+    def scores(self) -> Float[Tensor, "*batch head dst src"]:
+        """Of all heads, before cap and mask: what their expansion sums to. Made when asked for, and not kept."""
+        return self.scores_of(EVERY)
+
+    def scores_of(self, heads: slice) -> Float[Tensor, "*batch some dst src"]:
+        """Of some heads of the layer."""
+        return self.compared.scores(heads).to(self.attention_scale.dtype)
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,12 @@ class Frozen:
 
     layers: tuple[FrozenLayer, ...]
     final_scale: Float[Tensor, "*batch pos"]
+
+    def to(self, dtype: torch.dtype) -> "Frozen":
+        """In another dtype; queries and keys stay in theirs, so that what is made of them stays what it was."""
+        wide = map_tensors(self, lambda tensor: tensor.to(dtype))
+        both = zip(wide.layers, self.layers, strict=True)
+        return replace(wide, layers=tuple(replace(new, compared=old.compared) for new, old in both))
 
 
 @dataclass(frozen=True)
@@ -70,34 +93,36 @@ def forward(
     tokens: Int[Tensor, "*batch pos"],
     *,
     record: bool = False,
-    scores: bool = True,
+    patterns: int | None = None,
     frozen: Frozen | None = None,
     without: Set[HeadIndex] | Sequence[Set[HeadIndex]] = frozenset(),
     begin: tuple[int, Float[Tensor, "*batch pos d_model"]] | None = None,
 ) -> Pass:
     """Residual stream after the last layer; `logits(ends, pass.residual, pass.final_scale)` finishes it.
 
+    `patterns=` is of how many layers, the last ones, recorded patterns are kept; None keeps all.
     `begin=(layer, residual)` starts before that layer with that residual stream instead of with the embedding.
     With several sets in `without` the result has one more leading axis: a pass for each set, all at once.
 
     Raises `TextError` for tokens outside the vocabulary or a text longer than the context.
     """
     _check(weights, tokens)
-    ends = weights.ends
-    positions = torch.arange(tokens.shape[-1], device=tokens.device)
+    ends, n_layers = weights.ends, weights.spec.n_layers
     first, x = (0, embed(weights, ends, tokens)) if begin is None else begin
     x = x if isinstance(without, Set) else x.expand(len(without), *x.shape)
     layers: list[FrozenLayer] = []
     residuals: list[Tensor] = []
-    for layer in range(first, weights.spec.n_layers):
+    for layer in range(first, n_layers):
         block = weights.block(layer)
         seen = None if frozen is None else frozen.layers[layer]
         residuals += [x] if record else []
         kept = _kept(block, without, tokens.dim() - 1, x)
-        out, trace = _attention(block, ends, x, positions, seen, kept)
+        out, trace = _attention(block, ends, x, seen, kept)
         mlp_out = _mlp(block, x if weights.spec.parallel else x + out, seen)
         x = x + out if mlp_out is None else x + out + mlp_out
-        layers += [replace(trace, mlp=mlp_out, scores=trace.scores if scores else None)] if record else []
+        if record:
+            forgotten = patterns is not None and layer < n_layers - patterns
+            layers.append(replace(trace, mlp=mlp_out, kept=None if forgotten else trace.kept))
     final_scale = ends.final_norm.scale(x) if frozen is None else frozen.final_scale.expand(x.shape[:-1])
     return Pass(x, final_scale, tuple(layers), tuple(residuals))
 
@@ -117,15 +142,11 @@ def logits(
     return linear(ends.final_norm.apply(residual, scale), ends.W_U, ends.b_U)
 
 
-def soft_cap(x: Float[Tensor, "*any"], cap: float | int | None) -> Float[Tensor, "*any"]:
-    return x if cap is None else cap * torch.tanh(x / cap)
-
-
 # ---- attention ----
 
 
 def _attention(
-    block: Block, ends: Ends, x: Tensor, positions: Tensor, seen: FrozenLayer | None, kept: Tensor | None
+    block: Block, ends: Ends, x: Tensor, seen: FrozenLayer | None, kept: Tensor | None
 ) -> tuple[Tensor, FrozenLayer]:
     """What attention adds to the stream, and what it took (live, or from `seen`) to be linear."""
     norm, post = block.attention_norm, block.post_attention_norm
@@ -134,71 +155,11 @@ def _attention(
     if seen is not None:
         out = _moved(block, read, seen.pattern, kept)
         return post.apply(out, seen.post_attention_scale.expand(x.shape[:-1])), seen
-    queries, query_scale = queries_of(block, ends, read, positions)
-    keys, key_scale = keys_of(block, ends, read, positions)
-    scores = _scores(block, queries, keys, positions)
-    pattern = _softmax(block, scores, positions)
+    compared, query_scale, key_scale = queries_and_keys(block, ends, read)
+    pattern = compared.pattern()
     out = _moved(block, read, pattern, kept)
     post_scale = post.scale(out)
-    return post.apply(out, post_scale), FrozenLayer(pattern, scale, post_scale, scores, query_scale, key_scale)
-
-
-def queries_of(
-    block: Block, ends: Ends, read: Tensor, positions: Tensor
-) -> tuple[Float[Tensor, "*batch head pos d_head"], Float[Tensor, "*batch head pos"]]:
-    """Queries as they enter the scores (normed, rotated), and the query norm's 1/σ."""
-    return _projected(block, ends, read, positions, (block.W_Q, block.b_Q, block.W_QP), block.q_norm)
-
-
-def keys_of(
-    block: Block, ends: Ends, read: Tensor, positions: Tensor
-) -> tuple[Float[Tensor, "*batch kv pos d_head"], Float[Tensor, "*batch kv pos"]]:
-    """Keys as they enter the scores, one a key/value head, and the key norm's 1/σ."""
-    return _projected(block, ends, read, positions, (block.W_K, block.b_K, block.W_KP), block.k_norm)
-
-
-def _projected(
-    block: Block,
-    ends: Ends,
-    read: Tensor,
-    positions: Tensor,
-    maps: tuple[Tensor, Tensor | None, Tensor | None],
-    norm: Norm,
-) -> tuple[Tensor, Tensor]:
-    W, b, W_P = maps
-    p = position_vectors(block, ends, positions, read.dtype)
-    if p is not None and W_P is None:
-        read = read + p
-    vectors = split_heads(linear(read, W.flatten(0, 1), None if b is None else b.flatten()), W.shape[0])
-    if p is not None and W_P is not None:
-        vectors = vectors + split_heads(linear(p, W_P.flatten(0, 1)), W.shape[0])
-    scale = norm.scale(vectors)
-    return rotated(block, norm.apply(vectors, scale), positions), scale
-
-
-def rotated(block: Block, vectors: Tensor, positions: Tensor) -> Tensor:
-    where = block.attention.positions
-    return where.rotate(vectors, positions) if isinstance(where, Rotary) else vectors
-
-
-def _scores(block: Block, queries: Tensor, keys: Tensor, positions: Tensor) -> Tensor:
-    scores = (queries * block.attention.score_scale) @ per_head(block, keys).mT
-    where = block.attention.positions
-    return scores + where.bias(positions, positions, scores.dtype) if isinstance(where, Alibi) else scores
-
-
-def _softmax(block: Block, scores: Tensor, positions: Tensor) -> Tensor:
-    lag = positions[:, None] - positions[None, :]
-    hidden = lag < 0
-    if block.attention.window is not None:
-        hidden = hidden | (lag >= block.attention.window)
-    # Added, not filled in: −∞ all the same, and a sixth faster in training.
-    mask = torch.zeros(hidden.shape, dtype=scores.dtype, device=scores.device).masked_fill(hidden, -math.inf)
-    masked = soft_cap(scores, block.attention.score_cap) + mask
-    if block.sinks is None:
-        return masked.softmax(-1)
-    sink = block.sinks.to(masked.dtype)[:, None, None].expand(*masked.shape[:-1], 1)
-    return torch.cat([masked, sink], dim=-1).softmax(-1)[..., :-1]
+    return post.apply(out, post_scale), FrozenLayer(scale, post_scale, query_scale, key_scale, compared, pattern)
 
 
 def _moved(block: Block, read: Tensor, pattern: Tensor, kept: Tensor | None) -> Tensor:
@@ -222,27 +183,6 @@ def _kept(block: Block, without: Set[HeadIndex] | Sequence[Set[HeadIndex]], batc
     for index, heads in enumerate(out):
         kept[index, ..., heads, :, :] = 0
     return kept[0] if isinstance(without, Set) else kept
-
-
-def attend(
-    pattern: Float[Tensor, "*batch head dst src"], values: Float[Tensor, "*any head src d"]
-) -> Float[Tensor, "*any head dst d"]:
-    """`pattern @ values`; values may have more leading axes, for which a broadcast product would copy the pattern."""
-    more = values.dim() - pattern.dim()
-    if more <= 0:
-        return pattern @ values
-    beside = values.flatten(0, more - 1).movedim(0, -2).flatten(-2)
-    moved = (pattern @ beside).unflatten(-1, (-1, values.shape[-1])).movedim(-2, 0)
-    return moved.unflatten(0, values.shape[:more])
-
-
-def split_heads(x: Float[Tensor, "*batch pos width"], n: int) -> Float[Tensor, "*batch n pos d_head"]:
-    return x.unflatten(-1, (n, -1)).transpose(-3, -2)
-
-
-def per_head(block: Block, x: Float[Tensor, "*batch kv pos d"]) -> Float[Tensor, "*batch head pos d"]:
-    """Key/value heads repeated for the query heads that share them."""
-    return x if block.group == 1 else x.repeat_interleave(block.group, dim=-3)
 
 
 def _mlp(block: Block, x: Tensor, seen: FrozenLayer | None) -> Tensor | None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from pathsum.runs.forward import FrozenLayer, embed
 from pathsum.runs.linear import bias_source, heads_output, one_head_output
 from pathsum.runs.run import Run
-from pathsum.weights.blocks import Block, map_tensors
+from pathsum.weights.blocks import Block
 from pathsum.weights.weights import Ends, Weights
 
 ORDERS = 8
@@ -75,7 +75,7 @@ def frozen_run(run: Run, folded: Weights | None = None) -> FrozenRun:
     blocks = tuple(weights.attention(layer) for layer in range(weights.spec.n_layers))
     ends = weights.ends
     if run.residual.dtype != ends.W_E.dtype:
-        run = replace(run, frozen=map_tensors(run.frozen, lambda tensor: tensor.to(ends.W_E.dtype)))
+        run = replace(run, frozen=run.frozen.to(ends.W_E.dtype))
     return FrozenRun(run, weights, ends, blocks)
 
 

@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from pathsum.runs.forward import FrozenLayer, attend, per_head, split_heads
+from pathsum.runs.attention import attend, per_head, split_heads
+from pathsum.runs.forward import FrozenLayer
 from pathsum.weights.blocks import Block
 
 
@@ -37,13 +38,14 @@ def one_head_output(
 ) -> Float[Tensor, "*any pos d_model"]:
     """One head of the layer acting on `x`, without the others."""
     values = linear(x * seen.attention_scale.unsqueeze(-1), block.W_V[index // block.group])
-    mixed = attend(seen.pattern[..., index : index + 1, :, :], values.unsqueeze(-3)).squeeze(-3)
+    mixed = attend(seen.patterns_of(slice(index, index + 1)), values.unsqueeze(-3)).squeeze(-3)
     return linear(mixed, block.W_O[index]) * seen.post_attention_scale.unsqueeze(-1)
 
 
 def bias_source(block: Block, seen: FrozenLayer) -> Float[Tensor, "*batch pos d_model"] | None:
     """The layer's constant: `S_post (b_O + Σ_h W_O^h b_V^h Σ_j A_ij) + β_post`; None without biases."""
-    total = None if block.b_O is None else block.b_O.expand(*seen.pattern.shape[:-3], seen.pattern.shape[-2], -1)
+    shape = (*seen.attention_scale.shape, -1)
+    total = None if block.b_O is None else block.b_O.expand(shape)
     if block.b_V is not None:
         b_V = block.b_V.repeat_interleave(block.group, dim=0)
         moved = (block.W_O @ b_V.unsqueeze(-1)).squeeze(-1)
@@ -53,7 +55,7 @@ def bias_source(block: Block, seen: FrozenLayer) -> Float[Tensor, "*batch pos d_
         total = total * seen.post_attention_scale.unsqueeze(-1)
     beta = block.post_attention_norm.bias
     if beta is not None:
-        total = beta.expand(*seen.pattern.shape[:-3], seen.pattern.shape[-2], -1) if total is None else total + beta
+        total = beta.expand(shape) if total is None else total + beta
     return total
 
 
@@ -73,7 +75,7 @@ def each_head_transposed(block: Block, seen: FrozenLayer, r: Float[Tensor, "*any
     """From covectors on mixed values to those on the layer's input: `S A_hᵀ r W_V^h`, `[..., head, pos, d_model]`."""
     W_V = block.W_V.repeat_interleave(block.group, dim=0)
     # A broadcast product would copy W_V for every leading axis.
-    read = torch.einsum("...hpe,hed->...hpd", seen.pattern.mT @ r, W_V)
+    read = torch.einsum("...hpe,hed->...hpd", attend(seen.pattern.mT, r), W_V)
     return read * seen.attention_scale[..., None, :, None]
 
 
@@ -82,12 +84,12 @@ def one_head_transposed(
 ) -> Float[Tensor, "*any pos d_model"]:
     """The transpose of `one_head_output`."""
     r = linear(g * seen.post_attention_scale.unsqueeze(-1), block.W_O[index].mT)
-    moved = attend(seen.pattern[..., index : index + 1, :, :].mT, r.unsqueeze(-3)).squeeze(-3)
+    moved = attend(seen.patterns_of(slice(index, index + 1)).mT, r.unsqueeze(-3)).squeeze(-3)
     return linear(moved, block.W_V[index // block.group].mT) * seen.attention_scale.unsqueeze(-1)
 
 
 def heads_transposed(block: Block, seen: FrozenLayer, g: Float[Tensor, "*any pos d_model"]) -> Tensor:
     """The transpose of `heads_output`: `⟨heads_output(x), g⟩ = ⟨x, heads_transposed(g)⟩`, `[..., pos, d_model]`."""
-    moved = seen.pattern.mT @ head_covectors(block, seen, g)
+    moved = attend(seen.pattern.mT, head_covectors(block, seen, g))
     by_values = moved.unflatten(-3, (-1, block.group)).sum(-3)
     return linear(by_values.transpose(-3, -2).flatten(-2), block.W_V.flatten(0, 1).mT) * seen.attention_scale[..., None]

@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pathsum.errors import NotApplicable
-from pathsum.runs.forward import Frozen, forward, logits, soft_cap
+from pathsum.runs.attention import soft_cap
+from pathsum.runs.forward import Frozen, forward, logits
 from pathsum.weights.model import Model
 from pathsum.weights.tokens import token_ids, token_strings
 from pathsum.weights.weights import Weights
@@ -85,8 +86,10 @@ def run(
 
 
 @torch.no_grad()
-def run_weights(model: Model, weights: Weights, tokens: Int[Tensor, "*batch pos"], *, scores: bool = True) -> Run:
-    """`run` with these weights, in their dtype; `scores=False` keeps patterns only, half of what a run keeps."""
-    trace = forward(weights, tokens, record=True, scores=scores)
+def run_weights(
+    model: Model, weights: Weights, tokens: Int[Tensor, "*batch pos"], *, patterns: int | None = None
+) -> Run:
+    """`run` with these weights, in their dtype; `patterns` is of how many layers they are kept, None: of all."""
+    trace = forward(weights, tokens, record=True, patterns=patterns)
     has_bos = model.spec.bos is not None and tokens.numel() > 0 and bool((tokens[..., 0] == model.spec.bos).all())
     return Run(model, weights, tokens, trace.residual, trace.frozen, has_bos)

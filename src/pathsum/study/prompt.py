@@ -1,6 +1,7 @@
 """One prompt's prediction, taken apart: what every order, source and path adds to one token's logit."""
 
 from collections.abc import Sequence
+from math import isqrt
 
 import torch
 
@@ -17,7 +18,7 @@ from pathsum.weights.tokens import token_ids, token_strings
 
 MOST_PATHS = 1_000_000
 PATTERNS = 2_000_000_000
-"""Bytes that the patterns of all heads on a prompt may take."""
+"""Bytes of patterns held at once of a prompt; those of other layers are made again when they are asked for."""
 EXPAND = Reading(
     "expand", "What paths add to one token's logit", "The Path Expansion Trick; Path Expansion of Logits", ("weights",),
     (Column("part", "", "order, source, or term (a single path)"),
@@ -61,18 +62,22 @@ def prompt_expansion(
     return Result(EXPAND, table(EXPAND, rows), facts)
 
 
-def prompt_run(model: Model, prompt: str | Sequence[int], bos: bool | None = None, *, scores: bool = False) -> Run:
-    """The prompt, run and recorded. Raises `ExpansionTooLarge` before patterns (and scores) that would not fit."""
+def prompt_run(model: Model, prompt: str | Sequence[int], bos: bool | None = None) -> Run:
+    """The prompt, run and recorded, with `PATTERNS` bytes of patterns at most: those of the last layers.
+
+    Raises `ExpansionTooLarge` where not even those of one layer would fit.
+    """
     tokens, spec = token_ids(model, prompt, bos), model.spec
-    pair = 4 * spec.n_layers * spec.n_heads * (1 + scores)
-    need = pair * len(tokens) ** 2
-    if need > PATTERNS:
-        fits, kept = int((PATTERNS / pair) ** 0.5), "patterns and scores" if scores else "patterns"
+    layer = 4 * spec.n_heads * len(tokens) ** 2
+    if layer > PATTERNS:
+        fits = isqrt(PATTERNS // (4 * spec.n_heads))
         raise ExpansionTooLarge(
-            f"{kept} of all heads on {len(tokens):,} tokens take {need / 1e9:.1f} GB, over {PATTERNS / 1e9:.0f}; "
-            f"pass a prompt of at most {fits:,} tokens, such as its end"
+            f"patterns of one layer's {spec.n_heads} heads on {len(tokens):,} tokens take {layer / 1e9:.1f} GB, over "
+            f"{PATTERNS / 1e9:.0f}; pass a prompt of at most {fits:,} tokens, such as its end"
         )
-    return run_weights(model, model.weights.to(torch.float32).load(), tokens, scores=scores)
+    # Where they do not all fit, there is room for the one that is being made again.
+    kept = None if spec.n_layers * layer <= PATTERNS else PATTERNS // layer - 1
+    return run_weights(model, model.weights.to(torch.float32).load(), tokens, patterns=kept)
 
 
 def _facts(recorded: Run, readout: Readout, token: int) -> dict:

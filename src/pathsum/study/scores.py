@@ -64,7 +64,7 @@ def prompt_scores(
         raise NotApplicable("give a destination and a source, or pairs, not both")
     subject = Subject(model, bos=bos, batch=1)
     text = subject.repeated_tokens[0].tolist() if prompt is None else prompt
-    recorded = prompt_run(model, text, bos, scores=True)
+    recorded = prompt_run(model, text, bos)
     expansion = expand_scores(recorded, head)
     one = None if pairs is not None else _pair(expansion, destination, source)
     readout = expansion.at([one] if one else pairs or [])
@@ -92,8 +92,7 @@ def _pair(expansion: ScoreExpansion, destination: int | None, source: int | None
     recorded = expansion.expansion.run
     destination = place(recorded, -1 if destination is None else destination)
     if source is None:
-        pattern = recorded.frozen.layers[expansion.layer].pattern[expansion.index, destination]
-        return destination, int(pattern.argmax())
+        return destination, int(expansion.pattern[destination].argmax())
     return destination, place(recorded, source)
 
 
@@ -110,14 +109,13 @@ def _asked(
     expansion: ScoreExpansion, readout: ScoreReadout, one: tuple[int, int] | None, pairs: PositionPairs | None
 ) -> dict[str, Any]:
     """Which head, which pairs, and how much it attends there."""
-    pattern = expansion.expansion.run.frozen.layers[expansion.layer].pattern[expansion.index]
     return {
         "head": expansion.head,
         "pairs": "one" if one else pairs if isinstance(pairs, str) else "given",
         "positions": int((readout.weights[0] > 0).sum()),
         "destination": one and one[0],
         "source": one and one[1],
-        "attention": (readout.weights[0] * pattern).sum().item(),
+        "attention": (readout.weights[0] * expansion.pattern).sum().item(),
     }
 
 

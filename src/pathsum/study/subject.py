@@ -217,8 +217,7 @@ class Subject:
         return self._recorded(self.windows)
 
     def _recorded(self, tokens: Int[Tensor, "sequence pos"]) -> Run:
-        """Without scores: they are half of what a run keeps, and no reading of these asks for them."""
-        done = run_weights(self.model, self.raw, tokens, scores=False)
+        done = run_weights(self.model, self.raw, tokens)
         give_back_freed_memory()
         return done
 
