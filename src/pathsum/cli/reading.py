@@ -1,7 +1,6 @@
 """One command for every reading, made from its entry in the catalogue."""
 
 import inspect
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +8,8 @@ import typer
 from rich.markup import escape
 
 from pathsum.cli.subject import CLUSTER, CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
+from pathsum.errors import StudyError
+from pathsum.study.options import DELTA, OPTIONS, distance
 from pathsum.study.reading import Column, Reading
 
 if TYPE_CHECKING:
@@ -20,57 +21,6 @@ LIMIT = Annotated[int, typer.Option("--limit", min=1, help="Rows shown in the te
 
 SUBJECT = ("text", "sequences", "context", "seed")
 """Options that say what is read, not how."""
-DELTA = "Distance destination − source, for rotary models."
-LIVE = "Also run the model again without each of them, frozen and with the rest free to react."
-SEVERAL_DISTANCES = ("composition",)
-"""Readings that take several distances, or average over all."""
-OPTIONS: dict[str, dict[str, str]] = {
-    "composition": {
-        "delta": "Distance destination − source, for rotary models: a number; several, as 0,1,2, each with rows of its "
-        "own; or rms, the root mean square over all.",
-        "erratum": "Also show the scores of the paper's first diagram, with its cyclic permutation.",
-        "sampled": "Also show the paper's own baseline: the mean over random matrices.",
-        "seed": "Of the random matrices.",
-        "writers": "heads; or all: embedding, positions and MLPs too.",
-        "readers": "heads; or all: MLPs and the unembedding too.",
-        "metric": "tokens: the same numbers also in the basis in which tokens are spread evenly.",
-        "dtype": "float32 or float64: of the products; spectra and moments are float64.",
-        "memory": "What may be held beyond the weights, such as 4GB.",
-    },
-    "matching": {"z": "Only pairs whose K-composition has at least this z."},
-    "importance": {
-        "only": "Of the terms whose heads are all among these, such as L0H3,L1H6.",
-        "without": "Of the terms with none of these heads.",
-    },
-    "importance_layers": {"live": LIVE},
-    "importance_heads": {"live": LIVE},
-    "importance_paths": {
-        "max_order": "Heads in a path, at most.",
-        "source": "Of paths from this source alone, such as embed or L0.mlp.",
-        "most": "More paths than this are refused.",
-    },
-    "virtual": {"pairs": "Leave out, one by one, this many pairs, the largest in size."},
-    "positional": {"lags": "How many lags."},
-    "pointer": {"positions": "How many of the first positions."},
-    "spectra": {"exact": "Rank every token, however large the vocabulary, instead of a random sample."},
-    "entries": {"count": "Entries a table."},
-    "trigrams": {
-        "count": "Skip-trigrams a head.",
-        "per_source": "At most this many of each source token.",
-        "head": "Of this head alone, such as L0H3.",
-        "source": "Of this source token alone, with its leading space: ' keep'.",
-        "corpus": "Only of tokens that occur in this file or folder, or in the word python: its standard library.",
-    },
-    "bugs": {
-        "count": "Bugs a head.",
-        "per_source": "At most this many of each source token.",
-        "among": "The strongest products of a head that are looked at.",
-        "least": "Both parts occur at least this often.",
-        "window": "Tokens in which source and destination, or output, count as together (default: the context).",
-        "head": "Of this head alone, such as L0H3.",
-    },
-}
-"""Help of each reading's own options."""
 
 
 def add_reading(app: typer.Typer, reading: Reading, with_options: bool) -> None:
@@ -144,22 +94,10 @@ def _option_type(annotation: Any) -> Any:
 
 
 def _given(reading: Reading, options: dict[str, Any]) -> dict[str, Any]:
-    given = {key: _distance(value) if key == "delta" else value for key, value in options.items()}
-    if reading.name not in SEVERAL_DISTANCES and isinstance(given.get("delta"), list | str):
-        raise typer.BadParameter(f"{reading.name} is of one distance; give one number to --delta")
-    return given
-
-
-def _distance(text: str | None) -> Any:
-    if text is None or text == "rms":
-        return text
     try:
-        numbers = [float(part) for part in text.split(",")]
-        if not all(math.isfinite(number) for number in numbers):
-            raise ValueError(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no distance; give a number, several with commas, or rms") from error
-    return numbers[0] if len(numbers) == 1 else numbers
+        return {key: distance(reading.name, value) if key == "delta" else value for key, value in options.items()}
+    except StudyError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _help(reading: Reading) -> str:
