@@ -18,7 +18,7 @@ from typing import Any
 from benchmark import Benchmark, load, measured, python_of
 
 LATEST = Path(__file__).with_name("latest.json")
-MODULES = ("composition", "eigenvalues", "largest", "graded", "training")
+MODULES = ("composition", "streamed", "eigenvalues", "largest", "graded", "training")
 COLUMNS = (("ours s", "ours_s", ".3f"), ("peer s", "peer_s", ".3f"), ("ratio", "ratio", ".1f"),
            ("ours MB", "ours_mb", ".0f"), ("peer MB", "peer_mb", ".0f"), ("GEMM", "gemm_share", ".0%"),
            ("load", "load", ".1f"))  # fmt: skip

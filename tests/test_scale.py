@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from test_open import sparse_checkpoint
+from sparse import sparse_checkpoint
 
 SCRIPT = """
 import resource, sys

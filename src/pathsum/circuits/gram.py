@@ -26,6 +26,8 @@ BUFFER = 48_000_000
 """Bytes of the writers' buffer of tiles, near what a last cache holds; tiles are as wide as fit, in steps of `ROWS`."""
 CHUNK = 4096
 """Columns of a wide matrix whose products are summed in its own dtype."""
+BANDS = 4
+"""Bands of rows that a wide Gram matrix is formed in: more leave out more below the diagonal, and multiply slower."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def column_gram(matrix: Float[Tensor, "rank d"]) -> Float[Tensor, "d d"]:
     """`XᵀX`, only what lies on and right of its diagonal's blocks multiplied out; sums over chunks in float64."""
     d = matrix.shape[-1]
     total = torch.zeros(d, d, dtype=torch.float64)
-    size = -(-d // 8)
+    size = -(-d // BANDS)
     for chunk in matrix.split(CHUNK):
         for start in range(0, d, size):
             total[start : start + size, start:] += chunk[:, start : start + size].mT @ chunk[:, start:]
