@@ -20,10 +20,9 @@ SMALLEST = 11
 def composed(n_layers: int) -> Callable[[], dict[str, float]]:
     """Q, K and V at distance 1 of all pairs of heads, each layer read when it is its turn."""
     sys.path.append(str(TESTS))
-    from sparse import sparse_checkpoint
-
     import pathsum
     from pathsum.circuits.cut import cut
+    from sparse import sparse_checkpoint
 
     folder = tempfile.TemporaryDirectory()
     path = sparse_checkpoint(Path(folder.name) / "model", n_layers, D, D_MLP)
