@@ -19,7 +19,7 @@ from pathsum.behaviour.attention import (
     repeated_tokens,
     start_token_rest,
 )
-from pathsum.behaviour.bigrams import compare_bigrams, spearman
+from pathsum.behaviour.bigrams import compare_bigrams, frequent_pairs, spearman
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses
 from pathsum.errors import TextError
@@ -258,6 +258,26 @@ def test_kl_is_the_loss_beyond_the_entropy_of_the_direct_path():
         logits = case.arrays["W_U"] @ x + case.arrays["b_U"]
         total += math.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[second]
     assert found.loss == pytest.approx(total / 499, rel=1e-6)
+
+
+def test_frequent_pairs_are_counted_and_stand_beside_the_direct_path(monkeypatch):
+    monkeypatch.setattr("pathsum.behaviour.bigrams.AT_ONCE", 3 * BY_NAME["zero_layers_normed"].spec.d_vocab)
+    case = BY_NAME["zero_layers_normed"]
+    tokens = torch.randint(case.spec.d_vocab, (2, 300))
+    pairs = [pair for row in tokens.tolist() for pair in itertools.pairwise(row)]
+    counts = {pair: pairs.count(pair) for pair in pairs}
+    found = frequent_pairs(case.weights, tokens, 10)
+    assert found.count.tolist() == sorted(counts.values(), reverse=True)[:10]
+    table = case.arrays["W_U"]
+    gain = oracle.norm_named(case.spec, case.arrays, "final_norm", case.spec.d_model)
+    for place, pair in enumerate(zip(found.first.tolist(), found.second.tolist(), strict=True)):
+        assert found.count[place] == counts[pair]
+        followed = sum(first == pair[0] for first, _ in pairs)
+        assert found.text[place].item() == pytest.approx(math.log(counts[pair] / followed))
+        x = case.arrays["W_E"][:, pair[0]]
+        x = gain.matrix @ x * oracle.scale_of("layer", case.spec.norm_eps, x) + gain.bias
+        logits = table @ x + case.arrays["b_U"]
+        assert found.direct_path[place].item() == pytest.approx(logits[pair[1]] - math.log(np.exp(logits).sum()))
 
 
 def test_spearman_is_scipys():

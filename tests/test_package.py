@@ -10,12 +10,12 @@ import pathsum
 from pathsum.study.catalogue import BY_NAME, READINGS
 
 EXPORTED = [
-    "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigrams", "bugs", "carried",
-    "composition", "cross", "describe", "eigenvalues", "entries", "expand", "expand_scores", "importance",
+    "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigram_pairs", "bigrams", "bugs",
+    "carried", "composition", "cross", "describe", "eigenvalues", "entries", "expand", "expand_scores", "importance",
     "importance_heads", "importance_layers", "importance_paths", "importance_sources", "in_context", "induction",
-    "log_probability", "logit", "logit_difference", "matching", "open", "pointer", "positional", "prompt_expansion",
-    "prompt_lens", "prompt_paths", "prompt_scores", "prompt_table", "reconstruction", "repeats", "run", "save",
-    "spectra", "strongest_paths", "take", "toys", "trigrams", "verify", "virtual", "virtual_head",
+    "log_probability", "logit", "logit_difference", "loss_by_position", "matching", "open", "pointer", "positional",
+    "prompt_expansion", "prompt_lens", "prompt_paths", "prompt_scores", "prompt_table", "reconstruction", "repeats",
+    "run", "save", "spectra", "strongest_paths", "take", "toys", "trigrams", "verify", "virtual", "virtual_head",
 ]  # fmt: skip
 
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         attention as attention,
     )
     from pathsum.study.readings import (
+        bigram_pairs as bigram_pairs,
+    )
+    from pathsum.study.readings import (
         bigrams as bigrams,
     )
     from pathsum.study.readings import (
@@ -73,6 +76,9 @@ if TYPE_CHECKING:
         induction as induction,
     )
     from pathsum.study.readings import (
+        loss_by_position as loss_by_position,
+    )
+    from pathsum.study.readings import (
         matching as matching,
     )
     from pathsum.study.readings import (
@@ -107,9 +113,10 @@ if TYPE_CHECKING:
     from pathsum.weights.spec import Spec as Spec
 
 _READINGS = (
-    "attention", "bigrams", "bugs", "carried", "composition", "describe", "eigenvalues", "entries", "importance",
-    "importance_heads", "importance_layers", "importance_paths", "importance_sources", "in_context", "induction",
-    "matching", "pointer", "positional", "reconstruction", "repeats", "spectra", "trigrams", "virtual",
+    "attention", "bigram_pairs", "bigrams", "bugs", "carried", "composition", "describe", "eigenvalues", "entries",
+    "importance", "importance_heads", "importance_layers", "importance_paths", "importance_sources", "in_context",
+    "induction", "loss_by_position", "matching", "pointer", "positional", "reconstruction", "repeats", "spectra",
+    "trigrams", "virtual",
 )  # fmt: skip
 
 _PLACES = {

@@ -39,6 +39,33 @@ def bigram_counts(sequences: Int[Tensor, "sequence pos"], d_vocab: int) -> Int[T
     return torch.stack([values // d_vocab, values % d_vocab, counts], dim=1)
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Bigrams and their log-probabilities, nats."""
+
+    first: Int[Tensor, " pair"]
+    second: Int[Tensor, " pair"]
+    count: Int[Tensor, " pair"]
+    text: Float[Tensor, " pair"]
+    """log(count / how often the first token is followed by any)."""
+    direct_path: Float[Tensor, " pair"]
+
+
+def frequent_pairs(weights: Weights, sequences: Int[Tensor, "sequence pos"], most: int) -> Pairs:
+    """The `most` frequent bigrams of these sequences, the most frequent first, beside the direct path."""
+    first, second, count = bigram_counts(sequences, weights.spec.d_vocab).T
+    firsts = torch.zeros(weights.spec.d_vocab, dtype=torch.long).index_add(0, first, count)
+    best = count.argsort(descending=True, stable=True)[:most]
+    first, second, count = first[best], second[best], count[best]
+    tokens, place = first.unique(return_inverse=True)
+    found = torch.empty(len(best), dtype=torch.float64)
+    for rows in torch.arange(len(tokens)).split(max(1, AT_ONCE // weights.spec.d_vocab)):
+        here = (place >= rows[0]) & (place <= rows[-1])
+        table = direct_log_probabilities(weights, tokens[rows])
+        found[here] = table[place[here] - rows[0], second[here]].double()
+    return Pairs(first, second, count, (count.double() / firsts[first]).log(), found)
+
+
 def direct_log_probabilities(weights: Weights, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n d_vocab"]:
     """log softmax of the direct path `W_U W_E`, with the final norm (if any) scaled as for the embedding alone."""
     ends = weights.ends

@@ -14,7 +14,7 @@ from pathsum.study.result import Result
 ROWS = 200
 LONGEST = 120
 """Characters of one cell."""
-TOKEN_COLUMNS = {("entries", "row"), ("entries", "source"), ("bugs", "seen_destination"), ("bugs", "seen_out"),
+TOKEN_COLUMNS = {("bigram_pairs", "first"), ("bigram_pairs", "second"), ("entries", "row"), ("entries", "source"), ("bugs", "seen_destination"), ("bugs", "seen_out"),
                  *((name, part) for name in ("trigrams", "bugs") for part in ("source", "destination", "out")),
                  }  # fmt: skip
 """(reading, column) of cells that hold tokens of the vocabulary."""
@@ -66,7 +66,7 @@ def roles_table(results: dict[str, Result]) -> Table:
         "strongest skip-trigram": ("", "[source] … [destination] → [out]"),
     }  # fmt: skip
     rows = [
-        [_text(row["head"]), _text(", ".join(_roles(row))), *(_number(row[name], fixed(row[name], 3)) for name in (
+        [_text(row["head"]), _text(", ".join(roles(row))), *(_number(row[name], fixed(row[name], 3)) for name in (
             "copying_score", "own_token_rank", "previous_token", "prefix_matching", "cost_without")),
          Cell(best.get(row["head"], UNDEFINED), "", False, is_token=True)]
         for row in table.iter_rows(named=True)
@@ -75,15 +75,15 @@ def roles_table(results: dict[str, Result]) -> Table:
     return Table("roles", "Heads", "", columns, rows, len(rows))
 
 
-def _roles(row: dict[str, Any]) -> list[str]:
-    roles = {
+def roles(row: dict[str, Any]) -> list[str]:
+    known = {
         "is_induction_head": "induction",
         "is_previous_token": "previous token",
         "is_copying": "copying",
         "disagrees": "scores disagree",
     }
     look = [] if row["is_previous_token"] else [looks(row["lag"])]
-    return [word for word in (*(word for column, word in roles.items() if row[column]), *look) if word]
+    return [word for word in (*(word for column, word in known.items() if row[column]), *look) if word]
 
 
 def _best_trigrams(results: dict[str, Result]) -> dict[str, str]:

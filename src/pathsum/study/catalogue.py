@@ -52,6 +52,14 @@ READINGS: tuple[Reading, ...] = (
         "on_tokens",
     ),
     Reading(
+        "bigram_pairs", "The most frequent bigrams", "Zero-Layer Transformers", ("text",),
+        (Column("first", "", "token"), Column("second", "", "the token after it"),
+         Column("count", COUNT, "how often the text has it"),
+         Column("text_log_probability", NATS, "log of the share of the first token's that are followed by the second"),
+         Column("direct_log_probability", NATS, "the same by softmax(W_U W_E)")),
+        "on_tokens",
+    ),
+    Reading(
         "spectra", "Copying and matching heads", "Summarizing OV/QK Matrices; Detecting Copying Behavior", ("weights",),
         (HEAD, Column("copying_score", NUMBER, "Σλ/Σ|λ| of W_U W_OV W_E, −1 to 1"),
          Column("matching_score", NUMBER, "Σλ/Σ|λ| of W_Eᵀ W_QK W_E"),
@@ -139,6 +147,13 @@ READINGS: tuple[Reading, ...] = (
          Column("early_loss", NATS, "of predicting that token"), Column("late_loss", NATS, "of predicting that token"),
          Column("score", NATS, "late less early; negative: context helps"),
          Column("error", NATS, "standard error over sequences"), Column("mean_loss", NATS, "over all positions")),
+        "on_tokens",
+    ),
+    Reading(
+        "loss_by_position", "Loss by position", "Function of Induction Heads", ("text",),
+        (Column("token", COUNT, "the token predicted, from 1"), Column("loss", NATS, "of predicting it"),
+         Column("loss_error", NATS, "its standard error over contexts"),
+         Column("compared", "", "early or late: the two that the in-context score compares")),
         "on_tokens",
     ),
     Reading(

@@ -3,23 +3,22 @@
 import torch
 
 from pathsum.behaviour.attention import lag_profile, prefix_matching, start_token_rest
-from pathsum.behaviour.bigrams import compare_bigrams
+from pathsum.behaviour.bigrams import compare_bigrams, frequent_pairs
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
-from pathsum.behaviour.losses import in_context_score, in_context_tokens, residual_losses, run_losses
+from pathsum.behaviour.losses import in_context_score, in_context_tokens, run_losses
 from pathsum.errors import NotApplicable
 from pathsum.paths.logits import expand
 from pathsum.paths.scores import score_errors
-from pathsum.runs.forward import forward
 from pathsum.runs.graded import FrozenRun
 from pathsum.runs.run import run_weights
 from pathsum.study.pairs import composition
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
+from pathsum.weights.tokens import token_strings
 
 INDUCTION_THRESHOLDS = {"prefix_matching": 0.3, "copying": 0.5, "causal_effect": 0.1}
 """A head that reaches all three is called an induction head: attention, nats, nats."""
-SINGLE_TOKEN = 8
-"""Losses of single tokens are noisy: the in-context score takes this many times as many contexts as other readings."""
+MOST_BIGRAMS = 100_000
 PARTNER_Z = 10.0
 """K-composition z from which an earlier head counts as a partner."""
 
@@ -53,6 +52,17 @@ def bigrams(subject: Subject) -> Rows:
         "rank_correlation": found.rank_correlation,
     }
     return [row]
+
+
+def bigram_pairs(subject: Subject, *, count: int = 400) -> Rows:
+    """The `count` most frequent bigrams of the text: what the direct path `W_U W_E` gives them, beside the text."""
+    if not 1 <= count <= MOST_BIGRAMS:
+        raise NotApplicable(f"count is {count}, must be from 1 to {MOST_BIGRAMS:,}")
+    found = frequent_pairs(subject.raw, subject.text_tokens[None, :], count)
+    first, second = token_strings(subject.model, found.first), token_strings(subject.model, found.second)
+    numbers = (found.count.tolist(), found.text.tolist(), found.direct_path.tolist())
+    names = ("first", "second", "count", "text_log_probability", "direct_log_probability")
+    return [dict(zip(names, row, strict=True)) for row in zip(first, second, *numbers, strict=True)]
 
 
 def attention(subject: Subject) -> Rows:
@@ -117,12 +127,8 @@ def repeats(subject: Subject) -> Rows:
 
 
 def in_context(subject: Subject) -> Rows:
-    """Loss by position on the text, and the in-context score: late token's loss less the early token's."""
-    contexts = subject.contexts(SINGLE_TOKEN * subject.sequence_count)
-    losses = torch.cat([_losses(subject, rows) for rows in contexts.split(subject.sequence_count)])
-    early, late = in_context_tokens(subject.model.spec, contexts.shape[1])
-    if late <= early:
-        raise NotApplicable(f"a context of {contexts.shape[1]} tokens is too short to compare a late with an early one")
+    """The in-context score on the text: the late token's loss less the early token's."""
+    losses, (early, late) = subject.position_losses, _compared(subject)
     scores = in_context_score(losses, early, late)
     count = len(scores)
     row = {
@@ -138,11 +144,29 @@ def in_context(subject: Subject) -> Rows:
     return [row]
 
 
-@torch.no_grad()
-def _losses(subject: Subject, tokens: torch.Tensor) -> torch.Tensor:
-    """Losses of a live run that keeps nothing."""
-    done = forward(subject.raw, tokens)
-    return residual_losses(subject.raw, tokens, done.residual, done.final_scale)
+def loss_by_position(subject: Subject) -> Rows:
+    """Loss of predicting each token of a context, over the contexts of the in-context score, whose two are marked."""
+    losses, (early, late) = subject.position_losses, _compared(subject)
+    count, marks = len(losses), {early: "early", late: "late"}
+    errors = losses.std(0) / count**0.5 if count > 1 else None
+    return [
+        {
+            "token": token,
+            "loss": loss,
+            "loss_error": None if errors is None else errors[token - 2].item(),
+            "compared": marks.get(token, ""),
+        }
+        for token, loss in enumerate(losses.mean(0).tolist(), start=2)
+    ]
+
+
+def _compared(subject: Subject) -> tuple[int, int]:
+    """The early and the late token, counted from 1. Raises `NotApplicable` for a context that has no two such."""
+    length = subject.position_losses.shape[1] + 1
+    early, late = in_context_tokens(subject.model.spec, length)
+    if late <= early:
+        raise NotApplicable(f"a context of {length} tokens is too short to compare a late with an early one")
+    return early, late
 
 
 def _attention_scores(frozen: FrozenRun) -> dict[str, list[float]]:

@@ -21,6 +21,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "dtype": "float32 or float64: of the products; spectra and moments are float64.",
         "memory": "What may be held beyond the weights, such as 4GB.",
     },
+    "bigram_pairs": {"count": "How many, the most frequent first."},
     "matching": {"z": "Only pairs whose K-composition has at least this z."},
     "importance": {
         "only": "Of the terms whose heads are all among these, such as L0H3,L1H6.",

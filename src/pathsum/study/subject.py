@@ -12,8 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pathsum.behaviour.attention import default_block, repeated_tokens
+from pathsum.behaviour.losses import residual_losses
 from pathsum.circuits.spectra import embedding_gram, through_tokens, unembedding_gram
 from pathsum.errors import TextError
+from pathsum.runs.forward import forward
 from pathsum.runs.graded import FrozenRun, frozen_run
 from pathsum.runs.run import Run, run_weights
 from pathsum.training.machine import give_back_freed_memory
@@ -31,6 +33,8 @@ REMOVALS = 5_000_000_000_000
 """Heads × parameters × tokens that may be run to remove every head once: some 10¹³ operations, under a minute."""
 SCORED = 4_000_000_000
 """Heads × positions × d_vocab, the logits made to say what each head's terms are worth: half a minute or so."""
+SINGLE_TOKEN = 8
+"""Losses of single tokens are noisy: what is said of one position takes this many times as many contexts."""
 SAMPLE = Path(__file__).with_name("sample.txt")
 MODULES = ("argparse", "ast", "calendar", "configparser", "csv", "dataclasses", "doctest", "fractions", "gzip",
            "heapq", "inspect", "mailbox", "optparse", "pdb", "pickle", "random", "shutil", "statistics", "tarfile",
@@ -204,6 +208,12 @@ class Subject:
         cut = torch.stack([tokens[first : first + length] for first in starts.tolist()])
         return torch.cat([torch.tensor(start, dtype=torch.long).expand(count, -1), cut], dim=1)
 
+    @cached_property
+    def position_losses(self) -> Float[Tensor, "sequence predicted"]:
+        """Losses of predicting every token of `SINGLE_TOKEN` times as many contexts; nothing else is kept of them."""
+        contexts = self.contexts(SINGLE_TOKEN * self.sequence_count)
+        return torch.cat([_losses(self.raw, tokens) for tokens in contexts.split(self.sequence_count)])
+
     @property
     def scored_rows(self) -> Int[Tensor, " row"]:
         """Positions whose losses say what terms are worth: all that predict, or evenly spread ones within `SCORED`."""
@@ -256,6 +266,12 @@ class Subject:
 def _kept(weights: Weights) -> Weights:
     """Weights whose parts stay in memory once they are read, but for MLPs."""
     return Weights(weights.spec, cache(weights.read_ends), weights.read_block, cache(weights.read_attention))
+
+
+@torch.no_grad()
+def _losses(weights: Weights, tokens: Int[Tensor, "sequence pos"]) -> Float[Tensor, "sequence predicted"]:
+    done = forward(weights, tokens)
+    return residual_losses(weights, tokens, done.residual, done.final_scale)
 
 
 def standard_library_text() -> str:
