@@ -6,6 +6,7 @@ from torch.nn.functional import cross_entropy
 
 import pathsum
 from cases import CASES, agree
+from oracle import scale_of
 from pathsum.paths import carried as module
 from pathsum.paths.carried import FIRST, carried, carriers
 from pathsum.paths.logits import expand
@@ -35,13 +36,21 @@ def test_numbers_are_those_of_the_enumerated_terms(case, at_once, monkeypatch):
     centred = total - total.mean(-1, keepdim=True)
     found, targets, summed = carried(expansion.frozen, rows), case.tokens[1:][rows], torch.zeros_like(total)
     first = sum(parts[name] for name in FIRST)
-    for name, (covariance, variance, up_to, beside) in zip(names, found, strict=True):
+    W_U, b_U = expansion.frozen.ends.W_U, expansion.frozen.ends.b_U
+    constant = torch.zeros(case.spec.d_vocab, dtype=torch.float64)
+    recorded = run.frozen.final_scale[rows, None]
+    for name, (covariance, variance, up_to, beside, rescaled) in zip(names, found, strict=True):
         summed = summed + parts[name]
         own = parts[name] - parts[name].mean(-1, keepdim=True)
         agree(covariance, (own * centred).mean(-1), 1e-9)
         agree(variance, centred.square().mean(-1), 1e-9)
         agree(up_to, cross_entropy(summed, targets, reduction="none"), 1e-9)
         expected = summed if name in FIRST else first + parts[name]
+        constant = b_U if name == "bias" and b_U is not None else constant
+        stream = torch.linalg.lstsq(W_U, (summed - constant).mT).solution.mT / recorded
+        own = [scale_of(case.spec.norm, case.spec.norm_eps, row.numpy()) for row in stream]
+        anew = stream @ W_U.mT * torch.tensor(own, dtype=torch.float64)[:, None] + constant
+        agree(rescaled, cross_entropy(anew, targets, reduction="none"), 1e-7)
         agree(beside, cross_entropy(expected, targets, reduction="none"), 1e-9)
     agree(found[:, 0].sum(0), found[0, 1], 1e-9)
 

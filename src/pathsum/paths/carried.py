@@ -19,7 +19,7 @@ FIRST = ("embed", "embed through heads", "bias")
 `b_U`."""
 AT_ONCE = 1 << 25
 """Numbers of the sources' streams in memory at once."""
-NUMBERS = ("covariance", "variance", "loss_up_to", "loss_beside")
+NUMBERS = ("covariance", "variance", "loss_up_to", "loss_beside", "loss_rescaled")
 
 
 def carriers(spec: Spec) -> tuple[str, ...]:
@@ -30,29 +30,41 @@ def carriers(spec: Spec) -> tuple[str, ...]:
 @torch.no_grad()
 def carried(frozen: FrozenRun, rows: Int[Tensor, " row"]) -> Float[Tensor, "carrier number row"]:
     """For each carrier and row, float64: covariance of its centred logits with all, and their variance (over the
-    vocabulary, nats²); the loss of all carriers up to it, and of it alone beside the embedding's and the biases'.
+    vocabulary, nats²); the loss of all carriers up to it, of it alone beside the embedding's and the biases', and of
+    all up to it with the final norm's scale measured anew on their sum.
     """
     at = Scored(frozen, rows)
     found = []
     for part in at.parts(BLOCK):
         shares = _scaled_ends(part)
+        rescaled = _rescaled(part, shares)
         W_U, b_U = frozen.ends.W_U, frozen.ends.b_U
         total = part.logits(shares.sum(0))
         centred = total - total.mean(-1, keepdim=True)
         variance = centred.square().mean(-1).double()
         summed, beside, numbers = torch.zeros_like(total), torch.zeros_like(total), []
+        constant = torch.zeros_like(W_U[:, 0])
         for place, share in enumerate(shares):
             logits = share @ W_U.mT
             if FIRST[-1:] == carriers(frozen.weights.spec)[place : place + 1] and b_U is not None:
                 logits = logits + b_U
+                constant = b_U
             summed = summed + logits
             beside = summed if place < len(FIRST) else beside
             covariance = (logits * centred).mean(-1).double()
             alone = beside if place < len(FIRST) else beside + logits
-            losses = row_losses(summed, part.targets), row_losses(alone, part.targets)
+            anew = (summed - constant) * rescaled[place].unsqueeze(-1) + constant
+            losses = [row_losses(some, part.targets) for some in (summed, alone, anew)]
             numbers.append(torch.stack([covariance, variance, *losses]))
         found.append(torch.stack(numbers))
     return torch.cat(found, dim=-1)
+
+
+def _rescaled(at: Scored, shares: Float[Tensor, "carrier row d_model"]) -> Float[Tensor, "carrier row"]:
+    """The final norm's 1/σ of the sum of each carrier and those before it, over the recorded run's 1/σ."""
+    norm = at.frozen.ends.final_norm
+    recorded = at.scaled(torch.ones_like(at.frozen.run.frozen.final_scale).unsqueeze(-1))[..., 0]
+    return norm.scale(shares.cumsum(0) / recorded.unsqueeze(-1)) / recorded
 
 
 def _scaled_ends(at: Scored) -> Float[Tensor, "carrier row d_model"]:

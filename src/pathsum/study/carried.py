@@ -17,7 +17,7 @@ def carried(subject: Subject) -> Rows:
     """
     rows, names = subject.scored_rows, carriers(subject.model.spec)
     each = over_text(subject, lambda frozen, some: dict(zip(names, carried_by(frozen, some), strict=True)), rows)
-    covariance, variance, up_to, beside = torch.stack([each[name] for name in names]).unbind(1)
+    covariance, variance, up_to, beside, rescaled = torch.stack([each[name] for name in names]).unbind(1)
     unigrams = _unigram_entropy(subject)
     saved = unigrams - up_to[-1].mean().item()
     found = []
@@ -28,6 +28,7 @@ def carried(subject: Subject) -> Rows:
         before = unigrams if place == 0 else up_to[place - 1].mean().item()
         row = {"source": name, "variance_share": (covariance[place].sum() / variance[place].sum()).item()}
         row |= {"loss_up_to": loss, "loss_beside": beside[place].mean().item()}
+        row |= {"loss_rescaled": rescaled[place].mean().item()}
         row |= {"saved_share": (before - loss) / saved, "saved_share_up_to": (unigrams - loss) / saved}
         found.append(row)
     return found

@@ -214,6 +214,7 @@ READINGS: tuple[Reading, ...] = (
          Column("variance_share", NUMBER, "covariance of its centred logits with all, over their variance; sums to 1"),
          Column("loss_up_to", NATS, "loss of this and all above together"),
          Column("loss_beside", NATS, "loss of this alone beside embeddings and biases"),
+         Column("loss_rescaled", NATS, "loss of this and all above, the final norm's scale measured on their sum"),
          Column("saved_share", NUMBER, "what it adds to the loss saved beyond unigrams, those above being there"),
          Column("saved_share_up_to", NUMBER, "share of it that this and all above save")),
         "carried", in_report=False,
