@@ -1,0 +1,55 @@
+"""The answers themselves, as JSON-ready dictionaries: a reading's table and manifest, or the paths of a prompt."""
+
+from typing import Any
+
+from pathsum.errors import NotApplicable, StudyError
+from pathsum.explorer.ask import PATHS, Ask
+from pathsum.study.catalogue import BY_NAME
+from pathsum.study.paths import prompt_paths
+from pathsum.study.result import Result, manifest, read_one, table
+from pathsum.study.subject import Subject
+from pathsum.training.machine import give_back_freed_memory
+from pathsum.weights.model import Model
+
+
+def title(ask: Ask) -> str:
+    """What is being done, for whoever waits."""
+    return "The strongest paths to a prediction" if ask.reading == PATHS else BY_NAME[ask.reading].title
+
+
+def answer(ask: Ask, model: Model, kept: dict[str, Any]) -> dict[str, Any]:
+    """The answer; `kept` is what answers of one worker share (a subject). Raises what readings raise.
+
+    A reading that makes no sense for the model is an answer too: an empty table, with the reason in its manifest.
+    """
+    if ask.reading == PATHS:
+        options: dict[str, Any] = dict(ask.options)
+        return prompt_paths(model, options.pop("prompt"), **options).to_dict()
+    if ask.reading not in BY_NAME:
+        raise StudyError(f"no reading {ask.reading!r}; there are {', '.join(BY_NAME)}")
+    reading, subject = BY_NAME[ask.reading], _subject(ask, model, kept)
+    if "text" in reading.needs or "random tokens" in reading.needs:
+        subject.forget("folded", "tables")
+    try:
+        found = read_one(reading.name, subject, **ask.options)
+    except NotApplicable as error:
+        facts = manifest(subject, reading, dict(ask.options)) | {"not_applicable": str(error)}
+        found = Result(reading, table(reading, []), facts)
+    give_back_freed_memory()
+    return found.to_dict()
+
+
+def result(ask: Ask, found: dict[str, Any]) -> Result:
+    """A reading's answer as the `Result` it was made from; undefined numbers are null."""
+    reading = BY_NAME[ask.reading]
+    return Result(reading, table(reading, found["rows"]), found["manifest"])
+
+
+def _subject(ask: Ask, model: Model, kept: dict[str, Any]) -> Subject:
+    """Readings of one text in one worker share what is computed once."""
+    facts = (ask.text, ask.sequences, ask.context, ask.seed)
+    if kept.get("facts") != facts:
+        text, sequences, context, seed = facts
+        name = None if text is None else "typed"
+        kept |= {"facts": facts, "subject": Subject(model, text, name, None, sequences, context=context, seed=seed)}
+    return kept["subject"]
