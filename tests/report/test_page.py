@@ -69,7 +69,7 @@ def test_nothing_is_loaded(page, seen):
 
 def test_there_are_exactly_our_scripts(seen):
     names = list(seen.scripts)
-    assert [name for name in names if not name.startswith(("spec-", "script "))] == ["chart-theme"]
+    assert [name for name in names if not name.startswith(("spec-", "script ", "data-"))] == ["chart-theme"]
     assert sum(name.startswith("script ") for name in names) == 2
     assert len(vega_bundle()) > 500_000 and "</script" not in vega_bundle()
 
@@ -97,7 +97,8 @@ def test_embedded_json_cannot_end_its_script(hostile_tokens):
 
 
 def test_the_story_is_in_order(seen):
-    titles = ["What heads there are", "How they compose", "Induction, step by step", "What the terms are worth"]
+    titles = ["What heads there are", "How they compose", "Induction, step by step", "What the terms are worth",
+              "Attention on text"]  # fmt: skip
     places = [seen.text.index(title) for title in [*titles, "Click a column's name", "What all of these numbers"]]
     assert places == sorted(places)
     assert "L0H0 → L1H1" in seen.text and "Strongest avoidance" in seen.text

@@ -2,11 +2,12 @@
 
 1. Words, tables and evidence come from `sections`, `tables` and `evidence`, figures from `gallery`.
 2. A template puts them in order; it escapes every value by itself.
-3. Figures are embedded as data (`<` escaped) and drawn by Vega, which is in the page once; a content policy forbids
-   the page to load anything.
+3. Figures are embedded as data (`<` escaped) and drawn by Vega, which is in the page once; views as packed data, drawn
+   by the modules in `web`. A content policy forbids the page to load anything.
 """
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -23,10 +24,14 @@ from pathsum.report.gallery import Drawing, drawings
 from pathsum.report.story import first_manifest
 from pathsum.report.tables import reading_table, roles_table
 from pathsum.report.tokens import printable
+from pathsum.report.views.embedded import embedded_views
 from pathsum.study.result import Result, manifest
 from pathsum.study.subject import Subject
 
-TEMPLATES = files("pathsum.report") / "templates"
+WEB = files("pathsum.report") / "web"
+STYLES = ("page.css", "views.css")
+MODULES = ("dom.js", "heads.js", "attention.js", "figures.js", "tables.js", "page.js")
+"""Each after those that it imports."""
 
 
 def report_page(subject: Subject, results: dict[str, Result]) -> str:
@@ -39,7 +44,8 @@ def report_page(subject: Subject, results: dict[str, Result]) -> str:
         specs={each.name: as_script(page_spec(each)) for each in drawn}, theme=as_script(theme(PAGE)),
         roles=roles_table(results), tables=[reading_table(result) for result in results.values()],
         manifest=json.dumps(manifest(subject), ensure_ascii=False, indent=1),
-        style=_text("page.css"), script=_text("page.js"), vega=Markup(vega_bundle() if drawn else ""),
+        views=embedded_views(subject, results), style=_text(*STYLES), script=in_one(*MODULES),
+        vega=Markup(vega_bundle() if drawn else ""),
     )  # fmt: skip
 
 
@@ -69,9 +75,14 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string((TEMPLATES / "page.html").read_text(encoding="utf-8"))
+    return environment.from_string((WEB / "page.html").read_text(encoding="utf-8"))
 
 
-def _text(name: str) -> Markup:
-    """A file of our own, put in as it is."""
-    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
+def in_one(*modules: str) -> Markup:
+    """Modules as one: what a page cannot import from other files stands before it. Their names must differ."""
+    return Markup(re.sub(r"^import [^;]*;\n|^export ", "", _text(*modules), flags=re.MULTILINE))
+
+
+def _text(*names: str) -> Markup:
+    """Files of our own, put in as they are."""
+    return Markup("\n".join((WEB / name).read_text(encoding="utf-8") for name in names))

@@ -1,0 +1,50 @@
+// Figures: specifications that stand in the page, drawn when they are seen.
+
+const readJson = (id) => JSON.parse(document.getElementById(id).textContent);
+
+const drawFigure = async (figure) => {
+  if (figure.dataset.drawn) return;
+  figure.dataset.drawn = "yes";
+  const target = figure.querySelector(".chart");
+  const options = { config: readJson("chart-theme"), renderer: "svg", actions: false, mode: "vega-lite" };
+  try {
+    await vegaEmbed(target, readJson(figure.dataset.spec), options);
+    figure.querySelector(".save").hidden = false;
+  } catch (error) {
+    target.textContent = `This figure could not be drawn: ${error.message}`;
+  }
+};
+
+// A saved picture has the page's colours as they are now, not the variables they come from.
+const savedFigure = (figure) => {
+  const picture = figure.querySelector(".chart svg").cloneNode(true);
+  picture.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  const colours = getComputedStyle(document.documentElement);
+  const text = new XMLSerializer().serializeToString(picture);
+  return text.replace(/var\((--[a-z]+)\)/g, (_, name) => colours.getPropertyValue(name).trim());
+};
+
+const saveFigure = (figure) => {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([savedFigure(figure)], { type: "image/svg+xml" }));
+  link.download = `${figure.id}.svg`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+};
+
+// What is seen first is drawn first; the rest follows while nothing else is to be done, so that printing finds all.
+export function figures(root) {
+  const found = [...root.querySelectorAll("figure[data-spec]")];
+  const seen = new IntersectionObserver(
+    (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => drawFigure(entry.target)),
+    { rootMargin: "400px" },
+  );
+  found.forEach((figure) => seen.observe(figure));
+  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
+  const drawNext = () => {
+    const next = found.find((figure) => !figure.dataset.drawn);
+    if (next) drawFigure(next).then(() => idle(drawNext));
+  };
+  idle(drawNext);
+  found.forEach((figure) => figure.querySelector(".save").addEventListener("click", () => saveFigure(figure)));
+}
