@@ -9,11 +9,10 @@ from models import random_model
 
 def graded_ours() -> Callable[[], object]:
     """Every order's logits of a 6-layer model on 256 tokens, one graded pass."""
-    from pathsum.runs.graded import frozen_run, graded_logits
+    from pathsum.paths.logits import expand
     from pathsum.runs.run import run
 
-    frozen = frozen_run(run(random_model(6, 8, 256, 32), torch.arange(256)))
-    return lambda: graded_logits(frozen)
+    return expand(run(random_model(6, 8, 256, 32), torch.arange(256))).by_order
 
 
 def graded_peer() -> Callable[[], object]:

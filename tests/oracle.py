@@ -459,8 +459,11 @@ def sources(spec, tensors: Tensors, record: Recorded) -> list[tuple[str, int, Ar
     return found
 
 
-def paths(spec, tensors: Tensors, record: Recorded, layer: int | None = None) -> list[Path]:
-    """Every path into the stream before `layer` (default: after the last); their sum is the residual there."""
+def paths(spec, tensors: Tensors, record: Recorded, layer: int | None = None, origin: int | None = None) -> list[Path]:
+    """Every path into the stream before `layer` (default: after the last); their sum is the residual there.
+
+    `origin`: only what comes from sources at that position.
+    """
     end = spec.n_layers if layer is None else layer
     found = []
 
@@ -473,8 +476,17 @@ def paths(spec, tensors: Tensors, record: Recorded, layer: int | None = None) ->
 
     for name, start, x in sources(spec, tensors, record):
         if start <= end:
-            extend(name, (), start, x)
+            extend(name, (), start, only(x, origin))
     return found
+
+
+def only(x: Array, position: int | None) -> Array:
+    """`x` at that position, zero elsewhere; all of it for None."""
+    if position is None:
+        return x
+    kept = np.zeros_like(x)
+    kept[position] = x[position]
+    return kept
 
 
 def read_out(spec, tensors: Tensors, record: Recorded, x: Array) -> Array:
@@ -489,11 +501,15 @@ def final_bias(spec, tensors: Tensors, record: Recorded) -> Array:
     return np.tile(row, (len(record.tokens), 1))
 
 
-def terms(spec, tensors: Tensors, record: Recorded) -> list[Term]:
-    """Every path's part of the logits, and the final bias (`unembed.bias`); their sum is the logits before any cap."""
-    listed = [Term(p.source, p.heads, read_out(spec, tensors, record, p.vectors)) for p in paths(spec, tensors, record)]
+def terms(spec, tensors: Tensors, record: Recorded, origin: int | None = None) -> list[Term]:
+    """Every path's part of the logits, and the final bias (`unembed.bias`); their sum is the logits before any cap.
+
+    `origin`: only what comes from that position.
+    """
+    found = paths(spec, tensors, record, origin=origin)
+    listed = [Term(p.source, p.heads, read_out(spec, tensors, record, p.vectors)) for p in found]
     if "b_U" in tensors or "final_norm.bias" in tensors:
-        listed.append(Term("unembed.bias", (), final_bias(spec, tensors, record)))
+        listed.append(Term("unembed.bias", (), only(final_bias(spec, tensors, record), origin)))
     return listed
 
 

@@ -46,6 +46,12 @@ def test_the_example_of_a_family_runs(capsys):
     assert float(capsys.readouterr().out) < 1e-5
 
 
+def test_the_examples_of_the_page_of_paths_print_what_is_beside_them(capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "paths.md").read_text(encoding="utf-8"), re.S)
+    exec(compile(example, "paths.md", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"^print\(.*\)  # (.*)$", example, re.M)
+
+
 @pytest.mark.parametrize("module", re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
 def test_the_reference_names_what_exists(module):
     name, _, attribute = module.rpartition(".")

@@ -10,12 +10,13 @@ from torch import Tensor
 import pathsum
 from cases import BY_NAME, CASES
 from pathsum.errors import ExpansionTooLarge
-from pathsum.paths.cross import AXES, cross
+from pathsum.paths.cross import cross
 from pathsum.paths.lens import by_layer, by_order
 from pathsum.paths.logits import Expansion, expand
 from pathsum.paths.removal import removed
 from pathsum.paths.scores import expand_scores, score_errors
 from pathsum.paths.search import strongest_paths
+from pathsum.paths.table import AXES
 from pathsum.paths.target import logit
 from pathsum.runs.run import Run, run_weights
 from pathsum.study.prompt import prompt_run
@@ -84,7 +85,7 @@ def test_expansions_are_the_same_to_the_last_bit(case, kept):
         alone = [readout.value(last), readout.by_position(last), expansion.term(last).logits, expansion.pattern(last)]
         tables = [cross(readout, axis, other) for axis in AXES for other in ("source", "position") if axis != other]
         lens = [by_layer(expansion.frozen), by_order(expansion.frozen)]
-        sums = [expansion.by_order(), expansion.by_last_head(), expansion.sources, readout.by_source]
+        sums = [expansion.by_order(), expansion.by_head(), expansion.sources, readout.by_source]
         return [*sums, terms, *alone, *tables, *lens]
 
     same(parts(few), parts(every))

@@ -44,7 +44,7 @@ def test_sources_and_orders_are_the_sums_of_their_paths(case):
         total[term.path.source][term.path.order] += u @ term.logits[-1]
     for name, share in by_source.items():
         agree(share, total[name], 1e-11)
-    agree(readout.by_order, expansion.by_order().logits[:, -1] @ u.T, 1e-11)
+    agree(readout.by_order, expansion.by_order().values[:, -1] @ u.T, 1e-11)
     orders = [term.path.order for term in expansion.terms()]
     assert readout.counts() == [orders.count(order) for order in range(case.spec.n_layers + 1)]
     agree(readout.target, u @ expansion.run.uncapped_logits[-1])

@@ -2,7 +2,7 @@
 
     model = pathsum.open("two-layer")
     run   = pathsum.run(model, "some text")
-    pathsum.expand(run).by_order().logits      # [order, pos, d_vocab]
+    pathsum.expand(run).by_order().values      # [order, pos, d_vocab]
     pathsum.composition(model).frame           # every reading: a table with its manifest
 
 Names are loaded when first used, so that importing pathsum is quick.

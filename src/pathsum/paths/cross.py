@@ -1,41 +1,13 @@
-"""A number read off the logits as a table: by order, source, position, last head or its layer, one or two of them.
-
-Every path is in one cell, so each table sums to the number, and `check()` says how well.
-
-    order      how many heads            source     embed, pos, L0.mlp, …
-    position   from which token          head       the last one; `direct` without any          layer   its layer
-"""
-
-from dataclasses import dataclass
+"""Numbers read off the logits as a table of sums of paths (see `table`), backward: no term's logits are ever formed."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from pathsum.errors import NotApplicable
 from pathsum.paths.paths import source_layer
 from pathsum.paths.readout import Readout
+from pathsum.paths.table import DIRECT, Table, check_axes, numbered
 from pathsum.runs.graded import graded_streams
 from pathsum.runs.linear import each_head_transposed, head_covectors, heads_transposed, mixed_values
-
-AXES = ("order", "source", "position", "head", "layer")
-DIRECT = "direct"
-
-
-@dataclass(frozen=True)
-class Table:
-    """`values` has one axis for each of `axes`, then those of the readout."""
-
-    axes: tuple[str, ...]
-    labels: tuple[tuple[str, ...], ...]
-    """Of each axis."""
-    values: Float[Tensor, "*cells"]
-    target: Float[Tensor, "*read"]
-
-    def check(self) -> float:
-        """`max|Σ − target| / max|target|`."""
-        gap = self.values.sum(tuple(range(len(self.axes)))) - self.target
-        return (gap.abs().amax() / self.target.abs().amax().clamp_min(1e-300)).item()
 
 
 @torch.no_grad()
@@ -45,11 +17,7 @@ def cross(readout: Readout, *axes: str) -> Table:
     >>> cross(expansion.toward(one_hot), "head", "position").values     # [head, position, read]
     Raises `NotApplicable` for an axis that is none, or for a head with its layer.
     """
-    wrong = [axis for axis in axes if axis not in AXES]
-    if wrong or not 1 <= len(axes) <= 2 or len(set(axes)) < len(axes):
-        raise NotApplicable(f"a table is by one or two of {', '.join(AXES)}, not {axes!r}")
-    if set(axes) == {"head", "layer"}:
-        raise NotApplicable("a head is in one layer: a table by both says nothing more than by head")
+    check_axes(axes)
     known = axes if len(axes) == 2 else (*axes, "source" if axes == ("order",) else "order")
     known = tuple("head" if axis == "layer" else axis for axis in known)
     pair = next(pair for pair in _MADE if sorted(pair) == sorted(known))
@@ -94,17 +62,17 @@ def _by_source_order_position(readout: Readout) -> tuple[tuple[str, ...], Tensor
 
 def _source_order(readout: Readout) -> Labelled:
     names, values = _by_source_order_position(readout)
-    return (names, _numbers(values.shape[1])), values.sum(2)
+    return (names, numbered(values.shape[1])), values.sum(2)
 
 
 def _source_position(readout: Readout) -> Labelled:
     names, values = _by_source_order_position(readout)
-    return (names, _numbers(values.shape[2])), values.sum(1)
+    return (names, numbered(values.shape[2])), values.sum(1)
 
 
 def _position_order(readout: Readout) -> Labelled:
     _, values = _by_source_order_position(readout)
-    return (_numbers(values.shape[2]), _numbers(values.shape[1])), values.sum(0).transpose(0, 1)
+    return (numbered(values.shape[2]), numbered(values.shape[1])), values.sum(0).transpose(0, 1)
 
 
 def _head_order(readout: Readout) -> Labelled:
@@ -124,7 +92,7 @@ def _head_order(readout: Readout) -> Labelled:
     values = torch.cat(rows)
     if readout.bias is not None:
         values[0, 0] += readout.bias
-    return (tuple(names), _numbers(orders)), values
+    return (tuple(names), numbered(orders)), values
 
 
 def _by_head_source_position(readout: Readout) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
@@ -168,7 +136,7 @@ def _head_source(readout: Readout) -> Labelled:
 
 def _head_position(readout: Readout) -> Labelled:
     (heads, _), values = _by_head_source_position(readout)
-    return (heads, _numbers(values.shape[2])), values.sum(1)
+    return (heads, numbered(values.shape[2])), values.sum(1)
 
 
 _MADE = {
@@ -193,7 +161,3 @@ def _by_layer(labels: tuple[tuple[str, ...], ...], values: Tensor, axis: int) ->
 def _longer(values: Tensor, count: int) -> Tensor:
     """Zeros after the last on the first axis."""
     return torch.cat([values, values.new_zeros(count - len(values), *values.shape[1:])])
-
-
-def _numbers(count: int) -> tuple[str, ...]:
-    return tuple(map(str, range(count)))

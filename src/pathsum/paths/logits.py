@@ -15,25 +15,14 @@ from torch import Tensor
 
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.lowrank import LowRank
+from pathsum.paths.logit_table import logit_table
 from pathsum.paths.paths import Path, path_counts, source_layer
 from pathsum.paths.readout import Readout
+from pathsum.paths.table import Table, relative_error
 from pathsum.runs.forward import Frozen
-from pathsum.runs.graded import FrozenRun, frozen_run, graded, graded_logits, graded_streams, layer_sources
+from pathsum.runs.graded import FrozenRun, frozen_run, graded, layer_sources
 from pathsum.runs.linear import each_head_output
 from pathsum.runs.run import Run
-
-
-@dataclass(frozen=True)
-class Split:
-    """The logits as a labelled sum; axis 0 has the parts."""
-
-    labels: tuple[str, ...]
-    logits: Float[Tensor, "part *batch pos d_vocab"]
-    target: Float[Tensor, "*batch pos d_vocab"]
-
-    def check(self) -> float:
-        """Reconstruction error `max|Σ − logits| / max|logits|`, against the logits before any soft-cap."""
-        return relative_error(self.logits.sum(0), self.target)
 
 
 @dataclass(frozen=True)
@@ -70,24 +59,41 @@ class Expansion:
 
     # ---- sums of many paths ----
 
-    def by_order(self) -> Split:
-        """All paths with k heads, for k = 0 … n_layers, in one graded pass.
+    def by(self, *axes: str) -> Table:
+        """The logits by one of `order`, `source`, `position`, `head` and `layer`, or by two of them crossed.
 
-        >>> pathsum.expand(run).by_order().logits.shape      # [order, pos, d_vocab]
-        torch.Size([3, 6, 2048])
+        `values` are `[cell(, cell), *batch, pos, d_vocab]` and sum to the logits before any soft-cap. A path's position
+        is that of its source's token, its head the last one, its layer that head's; `direct` has none.
+
+        Raises `NotApplicable` for axes that make no table, `ExpansionTooLarge` for a table of more than half a billion
+        numbers: `cross(expansion.toward(…), *axes)` makes the same table of single numbers.
+
+        >>> table = pathsum.expand(run).by("head", "position")
+        >>> table.values.shape                               # [head, position, pos, d_vocab]
+        torch.Size([25, 6, 6, 2048])
+        >>> table.check()                                    # max|Σ − logits| / max|logits|
         """
-        parts = graded_logits(self.frozen)
-        return self._split(tuple(str(k) for k in range(len(parts))), parts)
+        return logit_table(self.frozen, self.sources, axes)
 
-    def by_last_head(self) -> Split:
+    def by_order(self) -> Table:
+        """All paths with k heads, for k = 0 … n_layers."""
+        return self.by("order")
+
+    def by_source(self) -> Table:
+        """All paths from each source: `embed`, `pos`, `L0.bias`, `L0.mlp`, …, `unembed.bias`."""
+        return self.by("source")
+
+    def by_position(self) -> Table:
+        """All paths from each token of the text."""
+        return self.by("position")
+
+    def by_head(self) -> Table:
         """`direct`, and for every head all paths whose last head it is."""
-        parts = [self._direct()]
-        labels = ["direct"]
-        for (block, seen), g in zip(self.frozen.layers, graded_streams(self.frozen), strict=False):
-            outputs = each_head_output(block, seen, g.sum(0)).movedim(-3, 0)
-            parts += list(self.frozen.unembed(outputs))
-            labels += [head.name for head in block.heads]
-        return self._split(tuple(labels), torch.stack(parts))
+        return self.by("head")
+
+    def by_layer(self) -> Table:
+        """`direct`, and for every layer all paths whose last head is in it."""
+        return self.by("layer")
 
     def check(self) -> float:
         """Reconstruction error of the whole expansion, `max|Σ − logits| / max|logits|`, summed order by order."""
@@ -175,20 +181,13 @@ class Expansion:
         b_U = self.frozen.ends.b_U
         return self.run.logits.new_zeros(()) if b_U is None else b_U.expand_as(self.run.logits)
 
-    def _direct(self) -> Tensor:
-        direct = self.frozen.unembed(torch.stack(list(self.sources.values())).sum(0))
-        return direct if self.frozen.ends.b_U is None else direct + self.frozen.ends.b_U
-
-    def _split(self, labels: tuple[str, ...], parts: Tensor) -> Split:
-        return Split(labels, parts, self.run.uncapped_logits)
-
 
 @torch.no_grad()
 def expand(run: Run) -> Expansion:
     """The exact expansion of a run into end-to-end paths (the paper's "path expansion trick").
 
     >>> expansion = pathsum.expand(run)
-    >>> expansion.by_order().logits        # [order, pos, d_vocab]
+    >>> expansion.by_order().values        # [order, pos, d_vocab]
     >>> expansion.check()                  # max|Σ − logits| / max|logits|
     """
     if not isinstance(run, Run):
@@ -204,9 +203,3 @@ def path_pattern(frozen: Frozen, path: Path) -> Float[Tensor, "*batch dst src"]:
         A = seen.post_attention_scale.unsqueeze(-1) * seen.pattern[..., index, :, :]
         total = A * seen.attention_scale.unsqueeze(-2) @ total
     return frozen.final_scale.unsqueeze(-1) * total
-
-
-def relative_error(found: Tensor, wanted: Tensor) -> float:
-    """`max|found − wanted| / max|wanted|`; the plain maximum where `wanted` is all zero."""
-    gap, size = (found - wanted).abs().max().item(), wanted.abs().max().item()
-    return gap / size if size else gap

@@ -17,11 +17,12 @@ from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from pathsum.errors import ExpansionTooLarge, NotApplicable
-from pathsum.paths.logits import Expansion, relative_error
+from pathsum.paths.logits import Expansion
 from pathsum.paths.qk_term import QKTerm, path_before, qk_term
 from pathsum.paths.score_pairs import Pairs, pair_mask, pair_weights, visible_sources
 from pathsum.paths.score_readout import ScoreReadout
 from pathsum.paths.score_sides import Side, key_side, paths_into, query_side, source_streams, stream_counts
+from pathsum.paths.table import relative_error
 from pathsum.runs.graded import frozen_run, graded_streams
 from pathsum.runs.run import Run
 from pathsum.weights.blocks import Block

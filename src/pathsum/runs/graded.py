@@ -3,7 +3,7 @@
 1. `g[0]` starts as the embedding; higher orders start empty.
 2. In every layer each order's stream passes the layer's heads, frozen, and lands one order up: `g[k] += heads(g[k−1])`.
 3. Biases and MLP outputs are sources: they enter at order 0.
-4. The final map turns `g[k]` into the logits of all paths with exactly k heads.
+4. The final map makes of `g[k]` the logits of all paths with exactly k heads; all orders' sum is the run's.
 
 Equal to the paper's n+1-pass procedure, at the cost of one pass per kept order (framework §3).
 """
@@ -147,11 +147,3 @@ def graded(
 ) -> Float[Tensor, "order *batch pos d_model"]:
     """The graded residual stream after the last layer, `n_layers + 1` orders."""
     return last(graded_streams(frozen, sources))
-
-
-def graded_logits(frozen: FrozenRun) -> Float[Tensor, "order *batch pos d_vocab"]:
-    """Logits of all paths with exactly k heads, for every k; their sum is the run's uncapped logits."""
-    parts = frozen.unembed(graded(frozen))
-    if frozen.ends.b_U is not None:
-        parts[0] += frozen.ends.b_U
-    return parts

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from pathsum.errors import NotApplicable
-from pathsum.paths.logits import expand, relative_error
+from pathsum.paths.logits import expand
 from pathsum.paths.scores import score_errors
+from pathsum.paths.table import relative_error
 from pathsum.runs.run import Run, run_weights
 from pathsum.study.describe import tensor_sizes
 from pathsum.study.peers import Uncompared, accelerators, logits_on, transformers_logits
