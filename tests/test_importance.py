@@ -258,6 +258,37 @@ def test_removal_is_shown_frozen_and_live(by):
     assert max(abs(row["cost_live"] - row["cost_frozen"]) for row in rows) > 1e-3
 
 
+@pytest.mark.parametrize("by", ["heads", "layers"])
+def test_removal_is_from_as_few_contexts_as_its_budget_allows_or_as_many_as_asked_for(monkeypatch, by):
+    """Not for `sequences=`, and not where nothing is removed."""
+    several = dataclasses.replace(subject("gpt2"), sequences=None)
+    spec, context = several.model.spec, several.windows.shape[1]
+    count = sum(part.numel() for name, part in BY_NAME["gpt2"].tensors.items() if "W_" in name)
+    once = spec.n_layers * (spec.n_heads if by == "heads" else 1) * count * context
+    assert several.parameters == count and len(several.windows) > 3
+
+    def contexts(one: Subject, live: bool = True) -> int:
+        result = read_one(f"importance_{by}", one, live=live)
+        assert len(result.rows()) == spec.n_layers * (spec.n_heads if by == "heads" else 1)
+        assert result.manifest["text"]["positions_scored"] == (context - 1) * result.manifest["text"]["sequences"]
+        return result.manifest["text"]["sequences"]
+
+    assert contexts(several) == len(several.windows)
+    monkeypatch.setattr("pathsum.study.importance.RERUN", 3 * once - 1)
+    assert contexts(several) == 2
+    assert contexts(several, live=False) == len(several.windows)
+    assert contexts(dataclasses.replace(several, sequences=4)) == 4
+    whole = read_one(f"importance_{by}", dataclasses.replace(several, sequences=2), live=True)
+    assert read_one(f"importance_{by}", several, live=True).rows() == whole.rows()
+    monkeypatch.setattr("pathsum.study.importance.RERUN", once - 1)
+    with pytest.raises(ExpansionTooLarge, match=rf"one context of {context} tokens .* at most {context - 1} tokens"):
+        contexts(several)
+    assert contexts(dataclasses.replace(several, sequences=1)) == 1
+    monkeypatch.setattr("pathsum.study.importance.RERUN", 1)
+    with pytest.raises(ExpansionTooLarge, match=r"over 1.0e\+00; pass sequences=1"):
+        contexts(several)
+
+
 def test_orders_are_shown_of_some_heads_only_and_without_some():
     one = subject("three_layers_rotary_rms")
     full, none = (read_one("importance", one, **more).frame["loss"] for more in ({}, {"only": ""}))

@@ -5,6 +5,7 @@ Contexts are run a block at a time and only losses are kept, so memory does not 
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from pathsum.behaviour.induction import removed_losses
 from pathsum.behaviour.losses import run_losses
+from pathsum.errors import ExpansionTooLarge
 from pathsum.paths.importance import (
     direct_and_full_losses,
     head_losses,
@@ -25,9 +27,11 @@ from pathsum.paths.importance import (
 )
 from pathsum.runs.graded import FrozenRun
 from pathsum.study.reading import Rows
-from pathsum.study.subject import Subject
+from pathsum.study.subject import REMOVALS, Subject
 from pathsum.weights.weights import head_index
 
+RERUN = 5 * REMOVALS
+"""Parameters × tokens that may be run where heads are removed from a text one by one: some minutes."""
 Measure = Callable[[FrozenRun, Int[Tensor, " row"]], Mapping[Any, Tensor]]
 """Of one block of contexts: by name, numbers at the rows given, which are the last axis."""
 
@@ -56,7 +60,8 @@ def importance_layers(subject: Subject, *, live: bool = False) -> Rows:
     """What the terms of each layer are worth on the text: alone beside the direct path, and when left out.
 
     `live` runs the model again without each layer's heads, with all patterns, scales and MLP outputs as recorded
-    (`cost_frozen`: all terms through them go, and their `W_O b_V`) and with the rest free to react (`cost_live`).
+    (`cost_frozen`: all terms through them go, and their `W_O b_V`) and with the rest free to react (`cost_live`); then
+    of fewer contexts where they would take long, unless `sequences` says how many.
     """
     return _set_importance(subject, "layer", [f"L{layer}" for layer in range(subject.model.spec.n_layers)], live)
 
@@ -65,7 +70,8 @@ def importance_heads(subject: Subject, *, live: bool = False) -> Rows:
     """What the terms of each head are worth on the text: alone beside the direct path, and when left out.
 
     `live` runs the model again without each head, with all patterns, scales and MLP outputs as recorded
-    (`cost_frozen`: all terms through it go, and its `W_O b_V`) and with the rest free to react (`cost_live`).
+    (`cost_frozen`: all terms through it go, and its `W_O b_V`) and with the rest free to react (`cost_live`); then
+    of fewer contexts where they would take long, unless `sequences` says how many.
     """
     return _set_importance(subject, "head", subject.head_names, live)
 
@@ -80,11 +86,34 @@ def _set_importance(subject: Subject, by: str, names: list[str], live: bool) -> 
             found[each.name] = torch.stack([*values, *costs.get(each.name, [])])
         return found
 
+    subject = live_subject(subject, by == "layer") if live else subject
     rows = subject.scored_rows
     average, columns = averages(subject, rows), ["gain_individual", "gain_ending", "cost_without"]
     columns += ["cost_frozen", "cost_live"] * live
     found = over_text(subject, measure, rows)
     return [{by: name, **average(**dict(zip(columns, found[name], strict=True)))} for name in names]
+
+
+def live_subject(subject: Subject, by_layer: bool) -> Subject:
+    """What heads (or layers) are removed from: as many contexts as `RERUN` allows, or as the subject says.
+
+    Raises `ExpansionTooLarge` where one is too much.
+    """
+    times = subject.model.spec.n_layers if by_layer else len(subject.head_names)
+    length = subject.windows.shape[1]
+    once = max(1, times * subject.parameters * length)
+    fits = RERUN // once
+    if subject.sequences is not None or fits >= len(subject.windows):
+        return subject
+    if fits:
+        return replace(subject, sequences=fits)
+    shorter = RERUN * length // once
+    less = f"a context of at most {shorter} tokens (context=, --context), or " if shorter >= 2 else ""
+    raise ExpansionTooLarge(
+        f"removing {times:,} {'layers' if by_layer else 'heads'} one by one from one context of {length} tokens runs "
+        f"{once:.1e} parameters × tokens, over {RERUN:.1e}; pass {less}sequences=1 (--sequences 1) to run it all the "
+        "same"
+    )
 
 
 def _removal_costs(frozen: FrozenRun, rows: Int[Tensor, " row"], by_layer: bool) -> dict[str, Float[Tensor, "two row"]]:

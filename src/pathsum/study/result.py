@@ -12,6 +12,7 @@ import polars as pl
 from pathsum.circuits.tables import left_out
 from pathsum.errors import StudyError
 from pathsum.study.catalogue import BY_NAME
+from pathsum.study.importance import live_subject
 from pathsum.study.on_tokens import INDUCTION_THRESHOLDS, PARTNER_Z
 from pathsum.study.reading import Reading, Rows
 from pathsum.study.subject import Subject
@@ -82,13 +83,15 @@ def table(reading: Reading, rows: Rows | pl.DataFrame) -> pl.DataFrame:
 
 def manifest(subject: Subject, reading: Reading | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
     """Everything the numbers depend on."""
-    model = subject.model
+    model, options = subject.model, options or {}
+    if reading is not None and reading.module == "importance" and options.get("live"):
+        subject = live_subject(subject, reading.name == "importance_layers")
     # What is counted from shapes does not wait for the weights to be read.
     digest = None if reading is not None and reading.needs == ("shapes",) else subject.digest
     found: dict[str, Any] = {"model": model.name, "weights_sha256": digest, "spec": model.spec.to_dict()}
     if reading is not None:
         found |= {"reading": reading.name, "paper_section": reading.section, "invariant_under": reading.invariance}
-        found |= {"units": {column.name: column.unit for column in reading.columns}, "options": options or {}}
+        found |= {"units": {column.name: column.unit for column in reading.columns}, "options": options}
     needs = ("weights", "text", "random tokens") if reading is None else reading.needs
     if reading is not None and reading.name == "induction":
         found |= {"thresholds": INDUCTION_THRESHOLDS, "partner_z": PARTNER_Z}

@@ -90,6 +90,11 @@ class Subject:
         """sha256 of the weights, taken once: files do not change under a study."""
         return self.model.digest()
 
+    @cached_property
+    def parameters(self) -> int:
+        """Of the weight matrices; biases and gains are not counted."""
+        return sum(prod(shape) for shape in required_shapes(self.model.spec).values())
+
     # ---- weights ----
 
     @cached_property
@@ -149,8 +154,7 @@ class Subject:
 
         Where one sequence is too much, its third copy is left out: all before it is as it was.
         """
-        parameters = sum(prod(shape) for shape in required_shapes(self.model.spec).values())
-        once = max(1, len(self.head_names) * parameters * 3 * self.block_length)
+        once = max(1, len(self.head_names) * self.parameters * 3 * self.block_length)
         return max(1, min(self.batch, REMOVALS // once)), 3 if once <= REMOVALS else 2
 
     @cached_property
