@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pathsum.cli.expand import expand
+from pathsum.cli.explore import explore
 from pathsum.cli.lens import lens
 from pathsum.cli.models import models
 from pathsum.cli.paths import paths
@@ -38,6 +39,7 @@ def build_app(wanted: str | None) -> typer.Typer:
     app.command("models")(models)
     app.command("train")(train)
     app.command("read")(read)
+    app.command("explore")(explore)
     app.command("expand")(expand)
     app.command("scores")(scores)
     app.command("paths")(paths)

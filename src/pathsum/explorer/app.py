@@ -8,13 +8,14 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp
 
 from pathsum.errors import PathsumError
-from pathsum.explorer import api
+from pathsum.explorer import api, live, pages, static
 from pathsum.explorer.cache import Cache
 from pathsum.explorer.guard import Guard
+from pathsum.explorer.html import refusal_page
 from pathsum.explorer.jobs import Jobs
 from pathsum.explorer.opened import opened
 from pathsum.explorer.refused import Refused, refusal_of
@@ -42,7 +43,8 @@ def application(models: Sequence[Model], settings: Settings | None = None) -> AS
         description="Readings, attention and paths of the opened models. Errors are {error, detail}.",
     )  # fmt: skip
     app.state.models, app.state.jobs, app.state.settings = opened(models), jobs, settings
-    app.include_router(api.router)
+    for router in (api.router, live.router, pages.router, static.router):
+        app.include_router(router)
     handlers = {Refused: _refused, PathsumError: _known, RequestValidationError: _invalid, HTTPException: _http}
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
@@ -51,6 +53,9 @@ def application(models: Sequence[Model], settings: Settings | None = None) -> AS
 
 def answer_refused(headers: Headers, refused: Refused) -> Response:
     """As a page for who reads pages, else as JSON."""
+    if "text/html" in headers.get("accept", "") or "hx-request" in headers:
+        fragment = "hx-request" in headers and "hx-boosted" not in headers
+        return HTMLResponse(refusal_page(refused, fragment), refused.status)
     plain = {"error": refused.error, "detail": refused.detail}
     return JSONResponse(plain, refused.status)
 

@@ -136,7 +136,10 @@ class Jobs:
             job = mine[0]
             job.state, job.begun = "running", time.monotonic()
             try:
-                job.process = subprocess.Popen(WORKER, stdin=PIPE, stdout=PIPE, text=True, encoding="utf-8")
+                # A session of its own: Ctrl-C in the terminal is the server's, which ends its workers.
+                job.process = subprocess.Popen(
+                    WORKER, stdin=PIPE, stdout=PIPE, text=True, encoding="utf-8", start_new_session=True
+                )
             except OSError as error:
                 job.state, job.error, job.detail = "failed", "WorkerEnded", f"no process could be started: {error}"
                 job.ended = time.monotonic()

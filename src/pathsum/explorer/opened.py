@@ -6,14 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
-from pathsum.errors import StudyError
+import torch
+
+from pathsum.errors import StudyError, TextError
 from pathsum.explorer.refused import Refused
-from pathsum.runs.run import Run, run_weights
+from pathsum.report.tokens import visible
+from pathsum.report.views.attention import LONGEST, AttentionView
+from pathsum.runs.graded import frozen_run
+from pathsum.runs.run import run_weights
 from pathsum.study.cluster import Source
 from pathsum.study.describe import tensor_sizes
 from pathsum.study.subject import Subject
 from pathsum.weights.model import Model
-from pathsum.weights.tokens import token_ids
+from pathsum.weights.tokens import token_ids, token_strings
 
 PATIENCE = 60
 """Seconds a short answer waits for the ones before it."""
@@ -23,6 +28,8 @@ PATTERNS = 500_000_000
 """Bytes of attention patterns of one prompt."""
 SHORT = 20_000_000_000
 """Parameters × tokens that may run while a page waits: some seconds."""
+SMALL = 50_000_000
+"""Parameters of a model whose readings are made as soon as a page needs them, unasked."""
 
 
 class Opened:
@@ -32,7 +39,7 @@ class Opened:
         self.name, self.model = name, model
         self.place = Source.of(model).place
         self.subject = Subject(model)
-        self._lock, self._runs = threading.Lock(), dict[tuple[str, bool | None], Run]()
+        self._lock, self._runs = threading.Lock(), dict[str, AttentionView]()
         self._digesting = threading.Lock()
 
     @property
@@ -45,6 +52,10 @@ class Opened:
     def parameters(self) -> int:
         return sum(tensor_sizes(self.model.weights).values())
 
+    @property
+    def is_small(self) -> bool:
+        return self.parameters <= SMALL
+
     @contextmanager
     def alone(self) -> Iterator[Subject]:
         """The model's subject, with nobody else at it. Raises `Refused` (429) where others take too long."""
@@ -55,27 +66,43 @@ class Opened:
         finally:
             self._lock.release()
 
-    def run(self, prompt: str) -> Run:
-        """The prompt, run and recorded; the last few are kept. Within `alone`.
+    def tokens(self, prompt: str) -> list[int]:
+        """Of a prompt as it is run; of a model without tokenizer, ids with spaces or commas between.
 
-        Raises `Refused` (413) for a prompt that this model takes too long to run, `TextError` as `pathsum.run`.
+        Raises `TextError`.
         """
-        key = (prompt, None)
-        found = self._runs.pop(key, None) or self._fresh(prompt)
-        self._runs[key] = found
+        if self.model.tokenizer is not None:
+            return token_ids(self.model, prompt.replace("\r\n", "\n")).tolist()
+        parts = prompt.replace(",", " ").split()
+        if not all(part.isdecimal() and len(part) < 10 for part in parts):
+            raise TextError(f"{self.name} has no tokenizer.json: give token ids, such as 3 1 4")
+        return token_ids(self.model, [int(part) for part in parts]).tolist()
+
+    def strings(self, prompt: str) -> list[str]:
+        """The prompt's tokens as they are shown."""
+        return [visible(text, LONGEST) for text in token_strings(self.model, self.tokens(prompt))]
+
+    def attention(self, prompt: str) -> AttentionView:
+        """Where heads look in a prompt; of the last few prompts it is kept. Within `alone`.
+
+        Raises `Refused` (413) for a prompt that this model takes too long to run, `TextError` for one it cannot.
+        """
+        found = self._runs.pop(prompt, None) or self._fresh(prompt)
+        self._runs[prompt] = found
         while len(self._runs) > RUNS:
             self._runs.pop(next(iter(self._runs)))
         return found
 
-    def _fresh(self, prompt: str) -> Run:
-        spec, tokens = self.model.spec, token_ids(self.model, prompt)
+    def _fresh(self, prompt: str) -> AttentionView:
+        spec, tokens = self.model.spec, self.tokens(prompt)
         kept = 4 * spec.n_layers * spec.n_heads
         most = min(spec.n_ctx, max(8, SHORT // max(1, self.parameters)), int((PATTERNS / max(1, kept)) ** 0.5))
         if len(tokens) > most:
             raise Refused(
                 413, "TextTooLong", f"the prompt has {len(tokens):,} tokens; {self.name} takes {most:,} of them here"
             )
-        return run_weights(self.model, self.subject.raw, tokens)
+        recorded = run_weights(self.model, self.subject.raw, torch.tensor(tokens))
+        return AttentionView(frozen_run(recorded, self.subject.frozen_weights))
 
 
 def opened(models: Sequence[Model]) -> dict[str, Opened]:

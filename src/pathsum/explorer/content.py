@@ -1,0 +1,86 @@
+"""What stands on a page, from the tables of readings: the report's words, tables and figures."""
+
+from typing import Any
+
+from pathsum.explorer.ask import PATHS, Ask
+from pathsum.explorer.forms import ask_of
+from pathsum.explorer.opened import Opened
+from pathsum.explorer.refused import Refused
+from pathsum.explorer.view import View
+from pathsum.report.evidence import circuits
+from pathsum.report.figures import path_diagram
+from pathsum.report.gallery import Drawing, drawings
+from pathsum.report.page import as_script, page_spec
+from pathsum.report.question import question
+from pathsum.report.tables import reading_table, roles_table
+from pathsum.study.catalogue import READINGS
+from pathsum.study.result import Result
+from pathsum.weights.positions import Rotary
+
+HEADS = ("spectra", "eigenvalues", "attention", "induction", "importance_heads", "trigrams")
+COMPOSITION = ("composition", "matching", "spectra", "attention")
+OVERVIEW = tuple(reading.name for reading in READINGS if reading.in_report and reading.name not in ("entries", "bugs"))
+NEEDED = {"": OVERVIEW, "heads": HEADS, "head": (*HEADS, "composition", "matching"), "composition": COMPOSITION}
+"""Of which readings a page is made."""
+SECTIONS = {"heads": "heads", "composition": "composition"}
+"""Of the report, whose figures a page shows; others show all."""
+ROWS = 1000
+"""Of a table that are shown."""
+PROMPT = "The cat sat on the mat. The dog sat on the log. The cat"
+"""What attention and paths start with."""
+IDS = "1 2 3 4 1 2 3"
+
+
+def asks(page: str, view: View, opened: Opened, given: dict[str, str]) -> list[Ask]:
+    """What a page needs of a model. Raises `Refused` (404) for a page that needs nothing made."""
+    if page == "readings" and view.reading:
+        return [ask_of(view.reading, given)]
+    if page == PATHS:
+        options = {"prompt": prompt_of(view, opened), "at": view.at, "limit": 20, "seconds": 10.0}
+        more = {"target": view.target, "versus": view.against}
+        return [Ask(reading=PATHS, options=options | {key: value for key, value in more.items() if value})]
+    if page not in NEEDED:
+        raise Refused(404, "NotFound", f"there is nothing to make for {page[:40]!r}")
+    return [Ask(reading=name, options=_report_options(name, opened)) for name in NEEDED[page]]
+
+
+def _report_options(name: str, opened: Opened) -> dict[str, Any]:
+    """As in a report: rotary heads compose as a function of the distance, shown as its root mean square."""
+    rotary = any(isinstance(layer.positions, Rotary) for layer in opened.model.spec.layers)
+    return {"delta": "rms"} if name == "composition" and rotary else {}
+
+
+def prompt_of(view: View, opened: Opened) -> str:
+    """The typed prompt, or one to start with."""
+    return view.prompt or (IDS if opened.model.tokenizer is None else PROMPT)
+
+
+def content(page: str, opened: Opened, results: dict[str, Result]) -> dict[str, Any]:
+    """All that the page's template shows of these results."""
+    drawn = [one for one in _drawings(opened, results) if page not in SECTIONS or one.section == SECTIONS[page]]
+    found: dict[str, Any] = {"results": results, "drawings": drawn}
+    found["specs"] = {drawing.name: as_script(page_spec(drawing)) for drawing in drawn}
+    if page in ("", "heads"):
+        found |= {"roles": roles_table(results), "circuits": circuits(results) if page == "" else []}
+    shown = {"composition": ("composition", "matching"), "readings": tuple(results)}.get(page, ())
+    return found | {"tables": [reading_table(results[name], ROWS) for name in shown]}
+
+
+def _drawings(opened: Opened, results: dict[str, Result]) -> list[Drawing]:
+    """Patterns on the sample text are drawn of models that run it in no time; others have their page for that."""
+    if not opened.is_small:
+        results = {name: result for name, result in results.items() if name != "induction"}
+    if not results:
+        return []
+    with opened.alone() as subject:
+        return drawings(subject, results)
+
+
+def paths_content(answer: dict[str, Any]) -> dict[str, Any]:
+    """What the page of paths shows of an answer."""
+    asked = answer["manifest"]["prompt"]
+    spec = path_diagram(answer["rows"], asked).to_dict()
+    spec.pop("config", None)
+    drawing = {"name": "paths", "title": "Strongest paths", "caption": ""}
+    return {"asked": asked, "rows": answer["rows"], "question": question(asked), "drawings": [drawing],
+            "specs": {"paths": as_script(spec)}}  # fmt: skip

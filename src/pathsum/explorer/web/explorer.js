@@ -1,0 +1,79 @@
+// Starts what stands on a page, whenever htmx has put one there; and keeps addresses short.
+import { attention } from "./attention.js";
+import { figures } from "./figures.js";
+import { tables } from "./tables.js";
+
+const asked = async (path, query) => {
+  const answer = await fetch(`${path}?${new URLSearchParams(query)}`);
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.detail);
+  return found;
+};
+
+// What is chosen within a view stands in the address, too; a link shows the same.
+const keep = (state) => {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(state)) url.searchParams.set(name, value);
+  history.replaceState(history.state, "", url);
+};
+
+const chosen = () => {
+  const query = new URLSearchParams(location.search);
+  const found = {};
+  if (query.get("head")) found.head = query.get("head");
+  if (query.get("mode")) found.mode = query.get("mode");
+  if (/^\d+$/.test(query.get("token") || "")) found.token = Number(query.get("token"));
+  return found;
+};
+
+const VIEWS = {
+  attention: (root, { model, prompt }) =>
+    attention(root, {
+      index: () => asked("/api/attention", { model, prompt }),
+      head: (head) => asked("/api/attention/head", { model, prompt, head }),
+    }, chosen(), keep),
+};
+
+const startView = (root) =>
+  VIEWS[root.dataset.view](root, root.dataset).catch((error) => {
+    const said = document.createElement("p");
+    said.className = "notice";
+    said.setAttribute("role", "alert");
+    said.textContent = error.message;
+    root.replaceChildren(said);
+  });
+
+// Vega is large: it is loaded by the first page that has a figure. Its expressions are interpreted, never compiled, so
+// that no page needs the right to make code.
+let vega = null;
+const withVega = () => {
+  vega ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = "/static/vega.js";
+    script.type = "module";
+    script.onload = () => {
+      const embed = window.vegaEmbed;
+      window.vegaEmbed = (target, spec, options) => embed(target, spec, { ...options, ast: true });
+      resolve();
+    };
+    script.onerror = () => reject(new Error("figures need /static/vega.js, which could not be loaded"));
+    document.head.append(script);
+  });
+  return vega;
+};
+
+const startPage = (root) => {
+  root.querySelectorAll("[data-view]").forEach(startView);
+  tables(root);
+  if (root.querySelector("figure[data-spec]")) withVega().then(() => figures(root));
+  root.querySelectorAll("[data-submit]").forEach((choice) =>
+    choice.addEventListener("change", () => choice.form.requestSubmit()));
+};
+
+startPage(document);
+document.addEventListener("htmx:load", ({ detail }) => {
+  if (detail.elt !== document.body) startPage(detail.elt);
+});
+document.addEventListener("htmx:configRequest", ({ detail }) => {
+  for (const [name, value] of [...detail.formData.entries()]) if (value === "") detail.formData.delete(name);
+});
