@@ -28,7 +28,7 @@ from pathsum.runs.forward import FrozenLayer
 from pathsum.runs.linear import head_covectors
 from pathsum.weights.blocks import Block
 
-WIDTH = 256
+WIDTH = 16
 """Nodes kept at first; each further try keeps `GROWTH` times as many."""
 NUMBERS = 1 << 27
 """Of covectors in memory at once: 512 MB in float32."""
