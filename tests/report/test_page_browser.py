@@ -1,10 +1,15 @@
 """The page in a browser, without a network: views answer to pointer and keys, and show hostile tokens as text."""
 
 import pytest
+import torch
 
 from browser import chromium, opened  # noqa: F401
+from pathsum.paths.logits import Expansion
 from pathsum.report.page import report_page
 from pathsum.report.tokens import visible
+from pathsum.report.views.embedded import sample_run
+from pathsum.report.views.paths import path_view
+from pathsum.report.views.token_tables import token_tables
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +57,64 @@ def test_attention_is_reached_by_keys(chromium, url):  # noqa: F811
         assert "effect on" in view.locator(".said").inner_text()
 
 
+def test_a_head_is_chosen_and_its_partners_lead_to_others(chromium, url):  # noqa: F811
+    with opened(chromium, url) as page:
+        view = shown(page, "head")
+        assert view.locator("h3").first.inner_text().startswith("L1H1 induction, copying")
+        assert view.get_by_role("img", name="OV eigenvalues of L1H1").count() == 1
+        view.get_by_role("button", name="L0H0").first.click()
+        assert view.locator("h3").first.inner_text().startswith("L0H0")
+        assert view.locator(".head[aria-checked='true']").get_attribute("title").startswith("L0H0")
+
+
+def test_tables_follow_a_typed_token(chromium, url, hostile):  # noqa: F811
+    with opened(chromium, url) as page:
+        view = shown(page, "head")
+        view.get_by_label("Token", exact=True).fill("script>")
+        view.get_by_role("button", name="<script>alert(1)</script>").click()
+        tables = view.locator(".token-part .parts")
+        expect = token_tables(hostile.tables, "L1H1", torch.tensor([0])).to_dict(hostile.model)
+        page.wait_for_function("document.querySelector('.token-part .parts').textContent.includes('alert(1)')")
+        rows = tables.locator(".part").first.locator("tbody tr").all_inner_texts()
+        assert [row.split("\t")[0] for row in rows] == [name for name, _ in expect["outs"][:5]]
+        assert float(rows[0].split("\t")[1]) == pytest.approx(expect["outs"][0][1], rel=0.01)
+        view.get_by_label("Token", exact=True).fill("zebra")
+        assert "No such token" in view.inner_text()
+
+
+def test_a_prediction_is_taken_apart_where_one_clicks(chromium, url, hostile):  # noqa: F811
+    with opened(chromium, url) as page:
+        view = shown(page, "paths")
+        view.locator("[data-at='20']").click()
+        expected = path_view(Expansion(sample_run(hostile)), 20)
+        page.wait_for_function("document.querySelector('#view-paths .prediction').textContent.includes('position 20')")
+        said = view.locator(".prediction").inner_text()
+        assert f"{expected.value:+.2f} nats" in said and f"{hostile_paths(expected):,} paths" in said
+        assert "Certified" in view.inner_text()
+        assert view.locator("tbody tr").first.inner_text().startswith(expected.paths[0]["name"])
+        assert view.locator(".drawing .path").count() == min(12, len(expected.paths))
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.querySelector('#view-paths .prediction').textContent.includes('position 21')")
+
+
+def hostile_paths(view) -> int:
+    return int(sum(row["paths"] for row in view.orders))
+
+
 def test_hostile_tokens_are_text_in_every_view(chromium, url, hostile_tokens):  # noqa: F811
     with opened(chromium, url) as page:
-        view = shown(page, "attention")
-        texts = view.locator("[data-at]").evaluate_all("(spans) => spans.map((span) => span.textContent)")
-        assert texts[:16] == [visible(token, 60) for token in hostile_tokens]
-        assert page.locator("main b:has(script), .view script, .view img").count() == 0
+        for name in ("attention", "head", "paths"):
+            view = shown(page, name)
+            if name != "head":
+                texts = view.locator("[data-at]").evaluate_all("(spans) => spans.map((span) => span.textContent)")
+                assert texts[:16] == [visible(token, 60) for token in hostile_tokens]
+            for at in range(16) if name != "head" else ():
+                view.locator(f"[data-at='{at}']").click()
+            assert view.locator("script, img, i, body > b").count() == 0
+            assert (
+                view.evaluate("(root) => /[\\u202a-\\u202e\\u200b-\\u200f\\u0000-\\u0008]/.test(root.textContent)")
+                is False
+            )
 
 
 @pytest.mark.parametrize("width", [400, 1600])
@@ -65,7 +122,8 @@ def test_hostile_tokens_are_text_in_every_view(chromium, url, hostile_tokens):  
 def test_nothing_is_wider_than_the_window(chromium, url, width, scheme):  # noqa: F811
     size = {"width": width, "height": 800}
     with opened(chromium, url, viewport=size, color_scheme=scheme) as page:
-        shown(page, "attention")
+        for view in ("attention", "head", "paths"):
+            shown(page, view)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -73,9 +131,7 @@ def test_rows_are_sorted_and_filtered(chromium, url):  # noqa: F811
     with opened(chromium, url) as page:
         page.locator("#table-eigenvalues summary").click()
         table, count = page.locator("#rows-eigenvalues"), page.locator("#rows-eigenvalues tbody tr:visible")
-        page.get_by_label("Filter rows of", exact=False).and_(page.locator("[data-table='rows-eigenvalues']")).fill(
-            "l1h1 ov"
-        )
+        page.locator("[data-table='rows-eigenvalues']").fill("l0h1 ov")
         rows = count.all_inner_texts()
         assert rows and all("L0H1" in row and "OV" in row for row in rows)
         table.get_by_role("button", name="real").click()

@@ -30,7 +30,17 @@ from pathsum.study.subject import Subject
 
 WEB = files("pathsum.report") / "web"
 STYLES = ("page.css", "views.css")
-MODULES = ("dom.js", "heads.js", "attention.js", "figures.js", "tables.js", "page.js")
+MODULES = (
+    "dom.js",
+    "heads.js",
+    "tokens.js",
+    "attention.js",
+    "head.js",
+    "paths.js",
+    "figures.js",
+    "tables.js",
+    "page.js",
+)
 """Each after those that it imports."""
 
 

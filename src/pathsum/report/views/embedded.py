@@ -3,20 +3,25 @@
 What does not fit is left out, and said: a page is one file that is sent around. `pathsum explore` leaves nothing out.
 """
 
-import base64
-import gzip
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+import torch
+from jaxtyping import Int
 from markupsafe import Markup
+from torch import Tensor
 
+from pathsum.paths.logits import Expansion
 from pathsum.report.heads import head_table
 from pathsum.report.numbers import count
 from pathsum.report.patterns import heads_to_show
 from pathsum.report.tables import roles
-from pathsum.report.views.attention import AttentionView
+from pathsum.report.tokens import visible
+from pathsum.report.views.attention import LONGEST, AttentionView
+from pathsum.report.views.head import head_page
+from pathsum.report.views.packed import Places, packed
+from pathsum.report.views.paths import path_view
+from pathsum.report.views.token_tables import token_tables
 from pathsum.runs.graded import FrozenRun, frozen_run
 from pathsum.runs.run import run_weights
 from pathsum.study.result import Result
@@ -24,6 +29,18 @@ from pathsum.study.subject import Subject
 
 ATTENTION_BYTES = 1_500_000
 """Of patterns and effects, before they are packed."""
+TABLE_BYTES = 1_500_000
+"""Of tables around tokens, before they are packed; three bytes an entry."""
+TABLE_TOKENS = 100
+"""Tokens whose tables a page has at least, where it has a head's."""
+NEIGHBOURS = 5
+"""Entries of such a table, one way."""
+SEARCHED = 20_000_000_000
+"""Layers² × heads × positions × d_model × nodes of the searches for a page's predictions: a quarter of a minute."""
+PREDICTIONS = 2
+"""That a page has at least."""
+WIDTH = 64
+"""Nodes of a search."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +58,8 @@ class EmbeddedView:
 def embedded_views(subject: Subject, results: dict[str, Result]) -> list[EmbeddedView]:
     """The views there is something to show in, in the page's order."""
     frozen = sample_run(subject)
-    return [attention_view(frozen, results)] if subject.head_names else []
+    of_heads = [attention_view(frozen, results), head_view(subject, results)] if subject.head_names else []
+    return [*of_heads, paths_view(frozen)]
 
 
 def sample_run(subject: Subject) -> FrozenRun:
@@ -64,6 +82,54 @@ def attention_view(frozen: FrozenRun, results: dict[str, Result]) -> EmbeddedVie
     )  # fmt: skip
 
 
+def head_view(subject: Subject, results: dict[str, Result]) -> EmbeddedView:
+    """What is said of every head, and the tables around as many tokens as fit."""
+    notes, vocabulary = head_notes(results), subject.model.spec.d_vocab
+    one = 4 * 3 * NEIGHBOURS
+    heads = heads_within(results, TABLE_BYTES // (one * min(TABLE_TOKENS, vocabulary)))
+    tokens = tokens_within(subject, TABLE_BYTES // (one * len(heads)))
+    found = {name: token_tables(subject.tables, name, tokens, NEIGHBOURS) for name in heads}
+    places = Places.of(tokens, list(found.values()))
+    with_tables = left_out_words(len(notes), len(heads), "heads' tables")
+    data = {
+        "index": {"heads": [{"name": name, "note": notes[name]} for name in notes],
+                  "held": left_out_words(vocabulary, len(tokens), "tokens")},
+        "heads": {name: head_page(results, name).to_dict() for name in notes},
+        "strings": places.strings(subject.model), "held": places.of_tokens(tokens),
+        "tables": {name: places.packed_tables(tables) for name, tables in found.items()},
+    }  # fmt: skip
+    return EmbeddedView(
+        "head", "One head", "One head",
+        "What the readings say of a head, which heads it reads and which read it, and what it does with a token.",
+        with_tables, packed(data),
+    )  # fmt: skip
+
+
+def paths_view(frozen: FrozenRun) -> EmbeddedView:
+    """The prediction after every token of the sample text, or after its last ones where a search takes long."""
+    spec, n = frozen.weights.spec, len(frozen.run.tokens)
+    once = max(1, spec.n_layers**2 * spec.n_heads * n * spec.d_model * WIDTH)
+    held = range(max(0, n - max(PREDICTIONS, SEARCHED // once)), n)
+    expansion = Expansion(frozen)
+    tokens = [visible(text, LONGEST) for text in frozen.run.token_strings]
+    views = {at: path_view(expansion, at, width=WIDTH).to_dict() for at in held}
+    data = {"index": {"tokens": tokens, "held": None if len(held) == n else list(held)}, "at": views}
+    return EmbeddedView(
+        "paths", "Paths to a prediction", "Paths",
+        "Choose a token to see what made the model expect the next one as it did: its logit, less the mean of all "
+        "logits, as a sum over every path through the model. Shaded: the tokens that the paths start from.",
+        left_out_words(n, len(held), "predictions"), packed(data),
+    )  # fmt: skip
+
+
+def tokens_within(subject: Subject, most: int) -> Int[Tensor, " token"]:
+    """Up to `most` tokens: those of the sample, then the text's most frequent ones, then the others by id."""
+    d_vocab = subject.model.spec.d_vocab
+    often = torch.bincount(subject.text_tokens, minlength=d_vocab)
+    often[subject.sample_tokens] += len(subject.text_tokens)
+    return often.argsort(descending=True, stable=True)[: max(1, most)]
+
+
 def heads_within(results: dict[str, Result], most: int) -> list[str]:
     """Up to `most` heads, in the model's order: those to show, then those whose terms are worth most."""
     table = head_table(results)
@@ -82,9 +148,3 @@ def left_out_words(every: int, shown: int, what: str) -> str:
     if shown == every:
         return ""
     return f"The page holds {count(shown)} of {count(every)} {what}; pathsum explore shows all of them."
-
-
-def packed(data: Any) -> Markup:
-    """Gzipped JSON in base64, the same bytes every time; base64 can end no script."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Markup(base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())

@@ -66,3 +66,19 @@ export const grid = (titles, rows) => {
       element("td", typeof cell === "string" && /^[+−–]?[\d,.]*%?$/.test(cell) ? { class: "number" } : {}, cell))));
   return element("table", {}, element("thead", {}, head), element("tbody", {}, ...lines));
 };
+
+// What is seen is made first; the rest while nothing else is to be done, so that nothing moves later and printing finds all.
+export const inTurn = (roots, make) => {
+  const seen = new IntersectionObserver(
+    (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => (seen.unobserve(target), make(target))),
+    { rootMargin: "400px" },
+  );
+  roots.forEach((root) => seen.observe(root));
+  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
+  const waiting = [...roots];
+  const next = () => {
+    const root = waiting.shift();
+    if (root) Promise.resolve(make(root)).then(() => idle(next));
+  };
+  idle(next);
+};

@@ -1,4 +1,5 @@
-// Figures: specifications that stand in the page, drawn when they are seen.
+// Figures: specifications that stand in the page, drawn by Vega.
+import { inTurn } from "./dom.js";
 
 const readJson = (id) => JSON.parse(document.getElementById(id).textContent);
 
@@ -32,19 +33,8 @@ const saveFigure = (figure) => {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 };
 
-// What is seen first is drawn first; the rest follows while nothing else is to be done, so that printing finds all.
 export function figures(root) {
   const found = [...root.querySelectorAll("figure[data-spec]")];
-  const seen = new IntersectionObserver(
-    (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => drawFigure(entry.target)),
-    { rootMargin: "400px" },
-  );
-  found.forEach((figure) => seen.observe(figure));
-  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
-  const drawNext = () => {
-    const next = found.find((figure) => !figure.dataset.drawn);
-    if (next) drawFigure(next).then(() => idle(drawNext));
-  };
-  idle(drawNext);
+  inTurn(found, drawFigure);
   found.forEach((figure) => figure.querySelector(".save").addEventListener("click", () => saveFigure(figure)));
 }

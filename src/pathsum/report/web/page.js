@@ -1,4 +1,4 @@
-// The page starts here: figures and tables at once, views when they come into sight, each with its embedded data.
+// The page starts here: figures and tables at once, views when they come into sight or nothing else is to be done, each with its embedded data.
 
 const unpacked = new Map();
 
@@ -17,27 +17,56 @@ const attentionSource = {
   head: async (name) => (await unpack("data-attention")).heads[name],
 };
 
-const VIEWS = {
-  attention: (root) => attention(root, attentionSource),
+// Tables around tokens: places among the page's strings, in two bytes, and values in one, for each token and head.
+const headSource = {
+  index: async () => (await unpack("data-head")).index,
+  head: async (name) => (await unpack("data-head")).heads[name],
+  find: async (typed) => {
+    const { strings, held } = await unpack("data-head");
+    const wanted = typed.replaceAll(" ", "·").toLowerCase();
+    const begins = (text) => text.replace(/^·/, "").startsWith(wanted.replace(/^·/, ""));
+    const matches = held.map((place, at) => [at, strings[place]]).filter(([, text]) => text.toLowerCase().includes(wanted));
+    const order = ([a, first], [b, second]) =>
+      begins(second.toLowerCase()) - begins(first.toLowerCase()) || first.length - second.length || a - b;
+    return (wanted ? matches.sort(order) : matches).slice(0, 12);
+  },
+  token: async (name, at) => {
+    const { strings, held, tables } = await unpack("data-head");
+    const table = tables[name];
+    const part = ({ low, high, values, scale, width }) => {
+      table.decoded ??= new Map();
+      if (!table.decoded.has(low)) table.decoded.set(low, [decode(low, Uint8Array), decode(high, Uint8Array), decode(values, Int8Array)]);
+      const [lows, highs, sizes] = table.decoded.get(low);
+      return Array.from({ length: width }, (_, k) => {
+        const place = k * held.length + at;
+        return [strings[lows[place] + 256 * highs[place]], (sizes[place] * scale) / 127];
+      });
+    };
+    return Object.fromEntries(["outs", "destinations", "sources"].map((key) => [key, table[key] && part(table[key])]));
+  },
 };
 
-const startView = (root) =>
-  VIEWS[root.dataset.view](root).catch((error) => {
-    root.textContent = `This view could not be drawn: ${error.message}`;
-  });
+const pathSource = {
+  index: async () => (await unpack("data-paths")).index,
+  at: async (position) => (await unpack("data-paths")).at[position],
+};
 
-const startViews = (roots) => {
-  const seen = new IntersectionObserver(
-    (entries) =>
-      entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
-        seen.unobserve(target);
-        startView(target);
-      }),
-    { rootMargin: "600px" },
-  );
-  roots.forEach((root) => seen.observe(root));
+const VIEWS = {
+  attention: (root) => attention(root, attentionSource),
+  head: (root) => headPage(root, headSource),
+  paths: (root) => pathView(root, pathSource),
+};
+
+const startView = async (root) => {
+  if (root.dataset.started) return;
+  root.dataset.started = "yes";
+  try {
+    await VIEWS[root.dataset.view](root);
+  } catch (error) {
+    root.textContent = `This view could not be drawn: ${error.message}`;
+  }
 };
 
 figures(document);
 tables(document);
-startViews(document.querySelectorAll("[data-view]"));
+inTurn([...document.querySelectorAll("[data-view]")], startView);
