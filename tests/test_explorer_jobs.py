@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import pathsum
 from explorers import FAST, explorer, finished
@@ -183,8 +184,17 @@ def test_paths_of_a_prompt_are_a_job(client):
     answer = client.post("/api/paths", json={"model": FAST, "prompt": "the cat sat on the", "limit": 3})
     job = finished(client, answer.json())
     found = client.get(f"/api/jobs/{job['id']}/answer").json()
-    here = pathsum.prompt_paths(pathsum.open(FAST), "the cat sat on the", limit=3)
-    assert [row["path"] for row in found["rows"]] == [row["path"] for row in here.rows()]
+    run = pathsum.run(pathsum.open(FAST), "the cat sat on the")
+    here = pathsum.strongest_paths(pathsum.expand(run).toward(centred(run.logits[-1].argmax(), FAST), -1), 3)
+    assert [row["name"] for row in found["rows"]] == [path.name for path in here.paths]
+    assert [row["value"] for row in found["rows"]] == pytest.approx(here.values.tolist(), rel=1e-3)
+    assert found["manifest"]["options"]["limit"] == 3
+
+
+def centred(token, name: str) -> torch.Tensor:
+    """A logit less the mean of all."""
+    d_vocab = pathsum.open(name).spec.d_vocab
+    return torch.nn.functional.one_hot(token, d_vocab)[None] - 1 / d_vocab
 
 
 def test_an_unknown_job_is_refused(client):

@@ -4,12 +4,17 @@ from typing import Any
 
 from pathsum.errors import NotApplicable, StudyError
 from pathsum.explorer.ask import PATHS, Ask
+from pathsum.explorer.prompts import prompt_tokens
+from pathsum.paths.logits import Expansion, expand
+from pathsum.report.views.paths import path_view
 from pathsum.study.catalogue import BY_NAME
-from pathsum.study.paths import prompt_paths
+from pathsum.study.paths import PATHS as READING
+from pathsum.study.prompt import prompt_run
 from pathsum.study.result import Result, manifest, read_one, table
 from pathsum.study.subject import Subject
 from pathsum.training.machine import give_back_freed_memory
 from pathsum.weights.model import Model
+from pathsum.weights.tokens import token_id
 
 
 def title(ask: Ask) -> str:
@@ -23,8 +28,8 @@ def answer(ask: Ask, model: Model, kept: dict[str, Any]) -> dict[str, Any]:
     A reading that makes no sense for the model is an answer too: an empty table, with the reason in its manifest.
     """
     if ask.reading == PATHS:
-        options: dict[str, Any] = dict(ask.options)
-        return prompt_paths(model, options.pop("prompt"), **options).to_dict()
+        recorded = prompt_run(model, prompt_tokens(model, str(ask.options["prompt"])))
+        return paths_answer(ask, expand(recorded))
     if ask.reading not in BY_NAME:
         raise StudyError(f"no reading {ask.reading!r}; there are {', '.join(BY_NAME)}")
     reading, subject = BY_NAME[ask.reading], _subject(ask, model, kept)
@@ -37,6 +42,24 @@ def answer(ask: Ask, model: Model, kept: dict[str, Any]) -> dict[str, Any]:
         found = Result(reading, table(reading, []), facts)
     give_back_freed_memory()
     return found.to_dict()
+
+
+def paths_ask(prompt: str, at: int, target: str, against: str, limit: int = 20, seconds: float = 10.0) -> Ask:
+    """What is asked by the page of paths; "" is the default."""
+    options: dict[str, Any] = {"prompt": prompt, "at": at, "limit": limit, "seconds": seconds}
+    more = {"target": target, "against": against}
+    return Ask(reading=PATHS, options=options | {key: value for key, value in more.items() if value != ""})
+
+
+def paths_answer(ask: Ask, expansion: Expansion) -> dict[str, Any]:
+    """The view of one prediction, its paths as rows, and what it depends on."""
+    options: dict[str, Any] = dict(ask.options)
+    model = expansion.run.model
+    target, against = (
+        None if options.get(name) is None else token_id(model, options[name]) for name in ("target", "against")
+    )
+    view = path_view(expansion, options["at"], target, against, options["limit"], options["seconds"]).to_dict()
+    return {"manifest": manifest(Subject(model), READING, options), "rows": view["paths"], "view": view}
 
 
 def result(ask: Ask, found: dict[str, Any]) -> Result:

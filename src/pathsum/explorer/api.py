@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from pathsum.explorer.ask import PATHS, Ask
+from pathsum.explorer.answers import paths_ask
 from pathsum.explorer.forms import ask_of, parameters
 from pathsum.explorer.jobs import Job, Jobs
 from pathsum.explorer.opened import Opened
@@ -72,10 +72,7 @@ def start_reading(wanted: NewJob, opened: TheModels, jobs: TheJobs) -> JobFacts:
 @router.post("/paths", status_code=202)
 def start_paths(wanted: NewPaths, opened: TheModels, jobs: TheJobs) -> JobFacts:
     """Find the strongest paths to a prediction."""
-    options = wanted.model_dump(exclude={"model", "against"}, exclude_none=True)
-    if wanted.against is not None:
-        options["versus"] = wanted.against
-    ask = Ask(reading=PATHS, options=options)
+    ask = paths_ask(wanted.prompt, wanted.at, wanted.target or "", wanted.against or "", wanted.limit, wanted.seconds)
     return job_facts(jobs, jobs.start(model_named(opened, wanted.model), [ask]))
 
 

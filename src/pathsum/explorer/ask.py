@@ -4,12 +4,15 @@ import hashlib
 import importlib.metadata
 import json
 import platform
+from functools import cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pathsum.explorer.settings import TEXT
 from pathsum.weights.model import Model
 
+FORMAT = 1
+"""Of answers on disk: one more when their shape changes."""
 PATHS = "paths"
 """The name of what is no reading of the catalogue: the strongest paths of a prompt."""
 Option = bool | int | float | str | list[float] | None
@@ -28,7 +31,12 @@ class Ask(BaseModel):
 
     def digest(self, model: Model, weights: str) -> str:
         """sha256 of all that the answer depends on: the manifest's model, weights, options, text and versions."""
-        versions = {name: importlib.metadata.version(name) for name in ("pathsum", "torch", "polars")}
         whole = {"model": model.name, "weights_sha256": weights, "spec": model.spec.to_dict(), "ask": self.model_dump()}
-        whole |= {"versions": versions, "python": platform.python_version()}
+        whole |= {"format": FORMAT, "versions": versions(), "python": platform.python_version()}
         return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of what numbers come from."""
+    return {name: importlib.metadata.version(name) for name in ("pathsum", "torch", "polars")}

@@ -1,17 +1,17 @@
 """What stands on a page, from the tables of readings: the report's words, tables and figures."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from pathsum.explorer.answers import paths_ask
 from pathsum.explorer.ask import PATHS, Ask
 from pathsum.explorer.forms import ask_of
 from pathsum.explorer.opened import Opened
 from pathsum.explorer.refused import Refused
 from pathsum.explorer.view import View
 from pathsum.report.evidence import circuits
-from pathsum.report.figures import path_diagram
 from pathsum.report.gallery import Drawing, drawings
 from pathsum.report.page import as_script, page_spec
-from pathsum.report.question import question
 from pathsum.report.tables import reading_table, roles_table
 from pathsum.study.catalogue import READINGS
 from pathsum.study.result import Result
@@ -19,6 +19,8 @@ from pathsum.weights.positions import Rotary
 
 HEADS = ("spectra", "eigenvalues", "attention", "induction", "importance_heads", "trigrams")
 COMPOSITION = ("composition", "matching", "spectra", "attention")
+BESIDE = {"composition": ("induction",)}
+"""Readings that a page shows more with where they have been made, and does not wait for."""
 OVERVIEW = tuple(reading.name for reading in READINGS if reading.in_report and reading.name not in ("entries", "bugs"))
 NEEDED = {"": OVERVIEW, "heads": HEADS, "head": (*HEADS, "composition", "matching"), "composition": COMPOSITION}
 """Of which readings a page is made."""
@@ -36,12 +38,15 @@ def asks(page: str, view: View, opened: Opened, given: dict[str, str]) -> list[A
     if page == "readings" and view.reading:
         return [ask_of(view.reading, given)]
     if page == PATHS:
-        options = {"prompt": prompt_of(view, opened), "at": view.at, "limit": 20, "seconds": 10.0}
-        more = {"target": view.target, "versus": view.against}
-        return [Ask(reading=PATHS, options=options | {key: value for key, value in more.items() if value})]
+        return [paths_ask(prompt_of(view, opened), view.at, view.target, view.against)]
     if page not in NEEDED:
         raise Refused(404, "NotFound", f"there is nothing to make for {page[:40]!r}")
-    return [Ask(reading=name, options=_report_options(name, opened)) for name in NEEDED[page]]
+    return asks_for(NEEDED[page], opened)
+
+
+def asks_for(names: Iterable[str], opened: Opened) -> list[Ask]:
+    """These readings, as a report makes them."""
+    return [Ask(reading=name, options=_report_options(name, opened)) for name in names]
 
 
 def _report_options(name: str, opened: Opened) -> dict[str, Any]:
@@ -56,7 +61,7 @@ def prompt_of(view: View, opened: Opened) -> str:
 
 
 def content(page: str, opened: Opened, results: dict[str, Result]) -> dict[str, Any]:
-    """All that the page's template shows of these results."""
+    """All that the page's template shows of these results. Within `alone`."""
     drawn = [one for one in _drawings(opened, results) if page not in SECTIONS or one.section == SECTIONS[page]]
     found: dict[str, Any] = {"results": results, "drawings": drawn}
     found["specs"] = {drawing.name: as_script(page_spec(drawing)) for drawing in drawn}
@@ -72,15 +77,4 @@ def _drawings(opened: Opened, results: dict[str, Result]) -> list[Drawing]:
         results = {name: result for name, result in results.items() if name != "induction"}
     if not results:
         return []
-    with opened.alone() as subject:
-        return drawings(subject, results)
-
-
-def paths_content(answer: dict[str, Any]) -> dict[str, Any]:
-    """What the page of paths shows of an answer."""
-    asked = answer["manifest"]["prompt"]
-    spec = path_diagram(answer["rows"], asked).to_dict()
-    spec.pop("config", None)
-    drawing = {"name": "paths", "title": "Strongest paths", "caption": ""}
-    return {"asked": asked, "rows": answer["rows"], "question": question(asked), "drawings": [drawing],
-            "specs": {"paths": as_script(spec)}}  # fmt: skip
+    return drawings(opened.subject, results)

@@ -8,22 +8,30 @@ from functools import cached_property
 
 import torch
 
-from pathsum.errors import StudyError, TextError
+from pathsum.errors import StudyError
+from pathsum.explorer.lately import Lately
+from pathsum.explorer.prompts import prompt_tokens
 from pathsum.explorer.refused import Refused
+from pathsum.paths.search import WIDTH
 from pathsum.report.tokens import visible
 from pathsum.report.views.attention import LONGEST, AttentionView
+from pathsum.report.views.token_tables import vocabulary
 from pathsum.runs.graded import frozen_run
 from pathsum.runs.run import run_weights
 from pathsum.study.cluster import Source
 from pathsum.study.describe import tensor_sizes
 from pathsum.study.subject import Subject
 from pathsum.weights.model import Model
-from pathsum.weights.tokens import token_ids, token_strings
+from pathsum.weights.tokens import token_strings
 
 PATIENCE = 60
 """Seconds a short answer waits for the ones before it."""
 RUNS = 4
 """Recorded runs of prompts that are kept of each model."""
+SEARCHED = 1_000_000_000
+"""Layers² × heads × positions × d_model × nodes of a search for paths that a page waits for: a second or so."""
+PAGES = 16
+"""Pages of each model whose figures and tables are kept."""
 PATTERNS = 500_000_000
 """Bytes of attention patterns of one prompt."""
 SHORT = 20_000_000_000
@@ -39,7 +47,7 @@ class Opened:
         self.name, self.model = name, model
         self.place = Source.of(model).place
         self.subject = Subject(model)
-        self._lock, self._runs = threading.Lock(), dict[str, AttentionView]()
+        self._lock, self._runs, self.pages = threading.Lock(), Lately(RUNS), Lately(PAGES)
         self._digesting = threading.Lock()
 
     @property
@@ -51,6 +59,11 @@ class Opened:
     @cached_property
     def parameters(self) -> int:
         return sum(tensor_sizes(self.model.weights).values())
+
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """Every token as it is shown, by id."""
+        return vocabulary(self.model)
 
     @property
     def is_small(self) -> bool:
@@ -67,16 +80,8 @@ class Opened:
             self._lock.release()
 
     def tokens(self, prompt: str) -> list[int]:
-        """Of a prompt as it is run; of a model without tokenizer, ids with spaces or commas between.
-
-        Raises `TextError`.
-        """
-        if self.model.tokenizer is not None:
-            return token_ids(self.model, prompt.replace("\r\n", "\n")).tolist()
-        parts = prompt.replace(",", " ").split()
-        if not all(part.isdecimal() and len(part) < 10 for part in parts):
-            raise TextError(f"{self.name} has no tokenizer.json: give token ids, such as 3 1 4")
-        return token_ids(self.model, [int(part) for part in parts]).tolist()
+        """Of a prompt as it is run. Raises `TextError`."""
+        return prompt_tokens(self.model, prompt)
 
     def strings(self, prompt: str) -> list[str]:
         """The prompt's tokens as they are shown."""
@@ -87,11 +92,13 @@ class Opened:
 
         Raises `Refused` (413) for a prompt that this model takes too long to run, `TextError` for one it cannot.
         """
-        found = self._runs.pop(prompt, None) or self._fresh(prompt)
-        self._runs[prompt] = found
-        while len(self._runs) > RUNS:
-            self._runs.pop(next(iter(self._runs)))
-        return found
+        return self._runs.get(prompt, lambda: self._fresh(prompt))
+
+    def is_short(self, prompt: str) -> bool:
+        """Whether the paths of a prediction are found while a page waits."""
+        spec = self.model.spec
+        once = spec.n_layers**2 * spec.n_heads * len(self.tokens(prompt)) * spec.d_model * WIDTH
+        return self.is_small and once <= SEARCHED
 
     def _fresh(self, prompt: str) -> AttentionView:
         spec, tokens = self.model.spec, self.tokens(prompt)

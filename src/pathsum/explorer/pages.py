@@ -4,16 +4,18 @@ A GET makes nothing but short answers. A page whose answers are not on disk hold
 shows how far they are, and asks for the page again when they are there.
 """
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
 from pathsum.explorer.answers import result
 from pathsum.explorer.api import REFUSALS, TheJobs, TheModels, job_facts
-from pathsum.explorer.ask import PATHS
-from pathsum.explorer.content import asks, content, paths_content, prompt_of
-from pathsum.explorer.forms import parameters
+from pathsum.explorer.ask import PATHS, Ask
+from pathsum.explorer.content import BESIDE, asks, content, prompt_of
+from pathsum.explorer.forms import ask_of, parameters
 from pathsum.explorer.html import render
 from pathsum.explorer.jobs import Jobs
 from pathsum.explorer.opened import Opened
@@ -22,7 +24,6 @@ from pathsum.study.catalogue import BY_NAME, READINGS
 from pathsum.weights.weights import head_index
 
 router = APIRouter(tags=["pages"], responses=REFUSALS, default_response_class=HTMLResponse)
-Boosted = Annotated[str | None, Header(alias="hx-request")]
 
 
 @router.get("/")
@@ -74,7 +75,7 @@ def readings(view: TheView, models: TheModels, jobs: TheJobs, request: Request) 
     """Any reading of the catalogue, with its parameters."""
     if view.reading:
         return _page("readings", view, models, jobs, request)
-    return _rendered("readings", view, models, sides(view, models), readings=READINGS, given={})
+    return _rendered("readings", view, models, sides(view, models), readings=READINGS)
 
 
 @router.post("/start/{page}")
@@ -104,26 +105,34 @@ def _page(page: str, view: View, models: dict[str, Opened], jobs: Jobs, request:
     given, found = _given(request), sides(view, models)
     for side in found:
         wanted = asks(page, view, side.opened, given)
-        answers = jobs.answers(side.opened, wanted)
-        if answers is None:
-            side.pending = wanted
-        elif page == PATHS:
-            side.content = paths_content(answers[PATHS])
-        else:
-            side.content = content(
-                page, side.opened, {ask.reading: result(ask, answers[ask.reading]) for ask in wanted}
-            )
+        short = page == PATHS and side.opened.is_short(prompt_of(view, side.opened))
+        made = {} if short else _made(page, side.opened, wanted, jobs)
+        side.content = {} if made is None else {**made}
+        side.pending = wanted if made is None else None
         if page == PATHS:
-            side.content |= {"tokens": side.opened.strings(prompt_of(view, side.opened))}
-    own = page == "readings"
-    reading = BY_NAME[view.reading] if own else None
-    more = {
-        "readings": READINGS,
-        "given": given,
-        "reading": reading,
-        "parameters": parameters(reading) if reading else [],
-    }
-    return _rendered(page or "overview", view, models, found, **(more if own else {}))
+            prompt = prompt_of(view, side.opened)
+            side.content |= {"prompt": prompt, "tokens": side.opened.strings(prompt)}
+    if page != "readings":
+        return _rendered(page or "overview", view, models, found)
+    reading = BY_NAME[view.reading]
+    more = {"readings": READINGS, "reading": reading, "parameters": parameters(reading)}
+    return _rendered(page, view, models, found, given, **more)
+
+
+def _made(page: str, opened: Opened, wanted: list[Ask], jobs: Jobs) -> dict[str, Any] | None:
+    """What the page shows of a model; None where an answer is not on disk."""
+    beside = [ask_of(name, {}) for name in BESIDE.get(page, ())]
+    there = {ask.reading: ask for ask in beside if jobs.answers(opened, [ask]) is not None}
+    every = {**there, **{ask.reading: ask for ask in wanted}}
+
+    def make() -> dict[str, Any] | None:
+        answers = jobs.answers(opened, [*every.values()])
+        if answers is None or page in ("head", PATHS):
+            return None if answers is None else {"made": True}
+        return content(page, opened, {name: result(ask, answers[name]) for name, ask in every.items()})
+
+    with opened.alone():
+        return opened.pages.get((page, *(ask.digest(opened.model, opened.digest) for ask in every.values())), make)
 
 
 def _given(request: Request) -> dict[str, str]:
@@ -132,11 +141,18 @@ def _given(request: Request) -> dict[str, str]:
     return {key: value for key, value in request.query_params.items() if key not in reserved}
 
 
-def _rendered(template: str, view: View, models: dict[str, Opened], found: list[Side], **more: Any) -> str:
+def _rendered(
+    template: str,
+    view: View,
+    models: dict[str, Opened],
+    found: list[Side],
+    given: Mapping[str, str] = MappingProxyType({}),
+    **more: Any,
+) -> str:
     page = "" if template == "overview" else template
     return render(
-        f"{template}.html", page=page, view=view, state=view.state(), models=list(models), sides=found,
-        prompt=prompt_of(view, found[0].opened), **more,
+        f"{template}.html", page=page, view=view, state={**view.state(), **given}, given=given, models=list(models),
+        sides=found, prompt=prompt_of(view, found[0].opened), **more,
     )  # fmt: skip
 
 

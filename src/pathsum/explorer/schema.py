@@ -77,7 +77,7 @@ class NewPaths(BaseModel):
     model: str = Field(max_length=NAME)
     prompt: str = Field(min_length=1, max_length=PROMPT)
     at: int = Field(-1, ge=-TEXT, lt=TEXT, description="predict after this token: from 0, or from the end")
-    target: str | None = Field(None, max_length=NAME, description="the token; default: the model's first choice")
+    target: str | None = Field(None, max_length=NAME, description="default: the token that follows")
     against: str | None = Field(None, max_length=NAME, description="less the logit of this token")
     limit: int = Field(20, ge=1, le=500)
     seconds: float = Field(10.0, ge=0, le=120, description="how long the search may be widened")
@@ -123,7 +123,49 @@ class HeadOnText(BaseModel):
     pattern: str = Field(description="base64 of bytes: the lower triangle row by row, 255 is 1")
 
 
-class HeadTables(BaseModel):
-    """Rows and columns of a head's QK and OV circuits around one token."""
+class PathFacts(BaseModel):
+    """One prediction as the sum of its paths: see the view `paths`. Numbers are nats."""
 
     model_config = ConfigDict(extra="allow")
+    token: str
+    target: str
+    versus: str | None
+    at: int
+    value: float
+    paths: list[dict[str, Any]]
+    certified: bool
+    tokens: list[str] = Field(description="of the prompt, as they were run")
+
+
+class HeadList(BaseModel):
+    """The heads of a model."""
+
+    heads: list[dict[str, str]]
+    held: str = ""
+
+
+class HeadFacts(BaseModel):
+    """What the readings say of a head: see the view `head`."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str
+    roles: list[str]
+    scores: dict[str, float | None]
+
+
+class TokenFound(BaseModel):
+    """A token of the vocabulary."""
+
+    id: int
+    text: str
+
+
+Strengths = list[tuple[str, float]]
+
+
+class TokenFacts(BaseModel):
+    """A head's tables around a token: the strongest of each, null where a distance would be needed."""
+
+    outs: Strengths
+    destinations: Strengths | None
+    sources: Strengths | None

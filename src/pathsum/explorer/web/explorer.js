@@ -1,13 +1,27 @@
 // Starts what stands on a page, whenever htmx has put one there; and keeps addresses short.
 import { attention } from "./attention.js";
+import { headPage } from "./head.js";
 import { figures } from "./figures.js";
+import { pathView } from "./paths.js";
 import { tables } from "./tables.js";
 
 const asked = async (path, query) => {
   const answer = await fetch(`${path}?${new URLSearchParams(query)}`);
   const found = await answer.json();
-  if (!answer.ok) throw new Error(found.detail);
+  if (!answer.ok) throw Object.assign(new Error(found.detail), { status: answer.status });
   return found;
+};
+
+// Paths of a larger model are found by a job: the page of that token starts it and shows how far it is.
+const pathsAt = async (query, at) => {
+  try {
+    return await asked("/api/paths", { ...query, at });
+  } catch (error) {
+    if (error.status !== 409) throw error;
+    keep({ at });
+    htmx.ajax("GET", location.href, { target: "body", swap: "innerHTML show:none" });
+    return new Promise(() => {});
+  }
 };
 
 // What is chosen within a view stands in the address, too; a link shows the same.
@@ -32,16 +46,36 @@ const VIEWS = {
       index: () => asked("/api/attention", { model, prompt }),
       head: (head) => asked("/api/attention/head", { model, prompt, head }),
     }, chosen(), keep),
+  paths: async (root, { model, prompt, at, target, against }) => {
+    const query = { model, prompt, target, against };
+    const first = await asked("/api/paths", { ...query, at });
+    return pathView(root, {
+      index: async () => ({ tokens: first.tokens, held: null }),
+      at: async (place) => (place === first.at ? first : pathsAt(query, place)),
+    }, { at: first.at }, ({ at }) => keep({ at }));
+  },
+  head: (root, { model }) =>
+    headPage(root, {
+      index: () => asked("/api/heads", { model }),
+      head: (head) => asked("/api/head", { model, head }),
+      find: async (text) => (await asked("/api/tokens", { model, text })).map(({ id, text }) => [id, text]),
+      token: (head, token) => asked("/api/head/token", { model, head, token }),
+    }, { ...chosen(), token: new URLSearchParams(location.search).get("token") || "" }, keep),
 };
 
-const startView = (root) =>
-  VIEWS[root.dataset.view](root, root.dataset).catch((error) => {
+const startView = (root) => {
+  const waiting = document.createElement("p");
+  waiting.className = "quiet";
+  waiting.textContent = "Running the model …";
+  root.replaceChildren(waiting);
+  return VIEWS[root.dataset.view](root, root.dataset).catch((error) => {
     const said = document.createElement("p");
     said.className = "notice";
     said.setAttribute("role", "alert");
     said.textContent = error.message;
     root.replaceChildren(said);
   });
+};
 
 // Vega is large: it is loaded by the first page that has a figure. Its expressions are interpreted, never compiled, so
 // that no page needs the right to make code.
