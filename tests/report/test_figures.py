@@ -62,8 +62,8 @@ def test_the_diagram_of_a_deep_model_stays_on_the_page_and_names_the_heads_that_
     pairs = pl.DataFrame([{"kind": "V", "source": "L3H1", "destination": "L18H6", **numbers}])
     specification = figures.composition_diagram(pairs, heads).to_dict()
     assert specification["width"] < 1500
-    layers = [part for each in specification["layer"] for part in each.get("layer", [])]
-    named = [row["head"] for part in layers for row in values(specification, part)]
+    texts = [part for part in specification["layer"] if part.get("encoding", {}).get("text", {}).get("field") == "head"]
+    named = [row["head"] for part in texts for row in values(specification, part)]
     assert named == ["L18H6"]
 
 
@@ -75,6 +75,16 @@ def test_the_diagram_holds_both_signs_and_lets_the_reader_choose(drawn):
     assert controls["composition_show"]["bind"]["options"] == ["above", "below"]
     assert controls["composition_threshold"]["bind"]["input"] == "range"
     assert controls["composition_kind"]["bind"]["options"] == ["all", "Q", "K", "V"]
+
+
+def test_only_lines_at_or_above_the_threshold_are_drawn(drawn):
+    specification = drawn["diagram"].figure.to_dict()
+    sizes = [edge["size"] for edge in values(specification, specification["layer"][0]) if edge["effect"] > 0]
+    for threshold in (0.0, sorted(sizes)[len(sizes) // 2], max(sizes) + 1):
+        (slider,) = (each for each in specification["params"] if each["name"] == "composition_threshold")
+        slider["value"] = threshold
+        picture = vl_convert.vegalite_to_svg(specification, vl_version="6.4")
+        assert picture.count('aria-roledescription="rule mark"') == sum(size >= threshold for size in sizes)
 
 
 def test_hovering_shows_score_baseline_ceiling_z_and_effect(drawn):
@@ -132,7 +142,8 @@ def test_attention_shows_tokens_as_text_and_leaves_out_what_is_faint(drawn):
 def test_undefined_numbers_are_null_in_a_figure():
     frame = pl.DataFrame({"order": [0, 1], "loss": [1.0, 2.0], "gain": [0.5, float("nan")]})
     specification = figures.order_bars(frame, {0: "direct path", 1: "single heads"}).to_dict()
-    assert [row["gain"] for row in values(specification, specification["layer"][0])] == [0.5, None]
+    bars = specification["hconcat"][0]["layer"][0]
+    assert [row["value"] for row in values(specification, bars)] == [0.5, None]
 
 
 def test_on_the_page_colours_are_the_page_s_own(drawn):

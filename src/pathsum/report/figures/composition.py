@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from pathsum.report.figures.style import KINDS, MOST_HEADS, Figure, axis, by_number, finished, inline
+from pathsum.report.figures.style import KINDS, MOST_HEADS, Figure, axis, finished, in_place, inline
 
 MOST_EDGES = 400
 """Edges of either sign in the diagram; those with the smallest effects are left out."""
@@ -20,6 +20,7 @@ NARROW, WIDEST = 36, 1000
 NAMED = WIDEST // COLUMN
 """Up to this many gaps between layers every head has its name; in a deeper model those with a role."""
 ROLES = ["head", "previous token", "induction"]
+PANEL = "indexof(['Q', 'K', 'V'], datum.value) < 0 ? datum.value : datum.value + '-composition'"
 TOOLTIP = [
     alt.Tooltip("kind:N", title="composition"),
     alt.Tooltip("source:N", title="written by"),
@@ -55,14 +56,19 @@ def composition_diagram(composition: pl.DataFrame, heads: pl.DataFrame) -> Figur
 
 
 def composition_heat_map(composition: pl.DataFrame) -> Figure:
-    """Effects of all pairs, one panel a kind: orange above chance, blue below; + and − where |z| ≥ 10."""
+    """Effects of all pairs, one panel a kind: orange above chance, blue below; + and − where |z| ≥ 10.
+
+    Of heads, or of all that writes and reads (embedding, MLPs, unembedding).
+    """
     frame = _bounded(_known(composition)).with_columns(
         pl.when(pl.col("effect") < 0).then(pl.lit("below chance")).otherwise(pl.lit("above chance")).alias("sign"),
         pl.col("effect").abs().alias("size"),
         pl.when(pl.col("z") >= SURE).then(pl.lit("+")).when(pl.col("z") <= -SURE).then(pl.lit("−")).alias("mark"),
     )
     top = float(frame["size"].max() or 1.0)  # type: ignore[arg-type]
-    sources, destinations = by_number(frame["source"].to_list()), by_number(frame["destination"].to_list())
+    sources, destinations = in_place(frame["source"].to_list()), in_place(frame["destination"].to_list())
+    kinds = [kind for kind in KINDS if kind in frame["kind"]]
+    kinds += sorted(set(frame["kind"]) - set(KINDS))
     base = alt.Chart().encode(
         x=alt.X("source:N", sort=sources, title="written by", axis=axis(labelAngle=-90)),
         y=alt.Y("destination:N", sort=destinations, title="read by", axis=axis()),
@@ -81,10 +87,10 @@ def composition_heat_map(composition: pl.DataFrame) -> Figure:
     step = 18 if len(sources) <= 24 else 14
     panel = alt.layer(cells, marks).properties(width=step * len(sources), height=step * len(destinations))
     chart = panel.facet(
-        alt.Facet("kind:N", sort=KINDS, title=None, header=alt.Header(labelExpr="datum.value + '-composition'")),
+        alt.Facet("kind:N", sort=kinds, title=None, header=alt.Header(labelExpr=PANEL)),
         data=inline(frame), columns=3 if len(sources) <= 16 else 1,
     )  # fmt: skip
-    return finished(chart, "Effect of every pair of heads, a panel for each of Q-, K- and V-composition.")
+    return finished(chart, "Effect of every pair, a panel for each kind of composition.")
 
 
 def pairs_shown(composition: pl.DataFrame) -> tuple[int, int]:
@@ -180,7 +186,8 @@ def _dots(nodes: pl.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
 
 def _names(nodes: pl.DataFrame, x: alt.X, y: alt.Y, layers: int) -> Any:
     if layers > NAMED:
-        nodes = nodes.filter(pl.col("role") != ROLES[0]).with_columns(pl.col("head").alias("label"))
+        nodes = nodes.filter(pl.col("role") != ROLES[0])
+        return alt.Chart(inline(nodes)).mark_text(dy=-13, fontSize=11).encode(x=x, y=y, text="head:N")
     first, later = nodes.filter(pl.col("layer") == 0), nodes.filter(pl.col("layer") > 0)
     left = alt.Chart(inline(first)).mark_text(align="right", dx=-10, fontSize=11).encode(x=x, y=y, text="label:N")
     right = alt.Chart(inline(later)).mark_text(align="left", dx=10, fontSize=11).encode(x=x, y=y, text="label:N")

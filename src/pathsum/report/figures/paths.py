@@ -1,4 +1,4 @@
-"""Paths to a prediction, drawn from the tokens they come from through their heads to the logit; and tables of them."""
+"""Paths to a prediction, drawn from the tokens they come from through their heads to the logit."""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -16,8 +16,6 @@ WIDEST = 1100
 STEPS = 4
 """Rows on which what MLPs write is drawn, one layer below the other."""
 SIGNS = ["raises", "lowers"]
-MOST_CELLS = 12
-"""Columns of a table that are drawn apart."""
 
 
 def path_diagram(rows: list[dict[str, Any]], asked: dict[str, Any]) -> Figure:
@@ -52,39 +50,6 @@ def path_diagram(rows: list[dict[str, Any]], asked: dict[str, Any]) -> Figure:
     chart = alt.layer(_lines(lines, x, y), _dots(nodes, x, y), *_names(nodes, x, y), _titles(columns, x, y))
     size = {"width": min(COLUMN * len(columns), WIDEST), "height": round(ROW * (tallest + 2))}
     return finished(chart.properties(**size), "Paths from tokens through heads to the prediction, by what they add.")
-
-
-def cross_figure(rows: list[dict[str, Any]], by: list[str], asked: dict[str, Any]) -> Figure:
-    """What paths add by one axis, or by two: bars, stacked by the second axis where there is one."""
-    frame = pl.DataFrame(rows, schema_overrides={"second": pl.String}).with_columns(pl.col("second").fill_null("all"))
-    frame = frame.with_columns(
-        (_named(pl.col(column), asked) if axis == "position" else pl.col(column)).alias(column)
-        for column, axis in zip(("first", "second"), by, strict=False)
-    )
-    size = frame.group_by("second").agg(pl.col("value").abs().sum()).sort("value", descending=True)
-    kept = size["second"].head(3).to_list()
-    part = pl.when(pl.col("second").is_in(kept)).then("second").otherwise(pl.lit("others")).alias("part")
-    summed = frame.with_columns(part).group_by("first", "part", maintain_order=True).agg(pl.col("value").sum())
-    most = summed.group_by("first", maintain_order=True).agg(pl.col("value").abs().sum())
-    rank = most.sort("value", descending=True).head(MOST_CELLS)["first"].to_list()
-    order = [name for name in most["first"].to_list() if name in rank] if by[0] in ("order", "layer") else rank
-    shown = summed.filter(pl.col("first").is_in(order))
-    names = [*kept, "others"]
-    bars = alt.Chart(inline(shown)).mark_bar().encode(
-        x=alt.X("first:N", sort=order, title=by[0], axis=alt.Axis(labelAngle=0 if len(order) < 9 else -45)),
-        y=alt.Y("value:Q", title="adds to the target", stack="zero"),
-        color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names), title=by[1] if len(by) == 2 else None,
-                        legend=alt.Legend() if len(by) == 2 else None),
-        tooltip=["first:N", "part:N", alt.Tooltip("value:Q", format="+.4f")],
-    )  # fmt: skip
-    chart = bars.properties(width=54 * max(len(order), 1), height=260)
-    return finished(chart, f"What paths add to the prediction, by {' and '.join(by)}.")
-
-
-def _named(positions: pl.Expr, asked: dict[str, Any]) -> pl.Expr:
-    return positions.map_elements(
-        lambda at: f"{visible(asked['token_strings'][int(at)], 8)} at {at}", return_dtype=pl.String
-    )
 
 
 def _stops(row: dict[str, Any], target: str) -> list[tuple[tuple[float, str], str]]:

@@ -5,6 +5,7 @@ same roles as CSS variables, so that light, dark and print need no second drawin
 alone: kinds differ in dashes, signs in marks, roles of heads in shapes.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +57,8 @@ def theme(palette: Palette) -> dict[str, Any]:
         "mark": {"color": palette.blue},
         "rule": {"color": palette.muted},
         "text": {"color": palette.ink},
-        "style": {"node": {"color": palette.ink, "filled": True}, "guide": {"color": palette.line}},
+        "style": {"node": {"color": palette.ink, "filled": True}, "whisker": {"color": palette.ink},
+                  "guide": {"color": palette.line}},
         "range": {"category": palette.series},
     }  # fmt: skip
 
@@ -83,6 +85,17 @@ def strongest_heads(frame: pl.DataFrame, value: str, most: int = MOST_HEADS) -> 
     size = frame.group_by("head").agg(pl.col(value).abs().max().alias("size"))
     kept = size.sort("size", "head", descending=[True, False], nulls_last=True).head(most)["head"]
     return frame.filter(pl.col("head").is_in(kept.implode()))
+
+
+def in_place(names: list[str]) -> list[str]:
+    """Writers and readers, each once, in the order of the model: embed, pos, L0H0 …, L0.mlp, L1H0 …, unembed."""
+
+    def place(name: str) -> tuple[float, bool, int, str]:
+        if not (match := re.fullmatch(r"L(\d+)(?:H(\d+)|\..*)", name)):
+            return (float("inf") if name == "unembed" else -1.0, False, 0, name)
+        return (float(match[1]), match[2] is None, int(match[2] or 0), name)
+
+    return sorted(set(names), key=place)
 
 
 def by_number(heads: list[str]) -> list[str]:

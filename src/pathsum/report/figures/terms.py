@@ -1,77 +1,113 @@
-"""What terms are worth, and what repeats are: losses in nats per token."""
-
-from typing import Any
+"""What terms are worth, and what repeats are: losses in nats per token, with two standard errors over contexts."""
 
 import altair as alt
 import polars as pl
 
-from pathsum.report.figures.style import Figure, axis, by_number, finished, inline, strongest_heads
+from pathsum.report.figures.panels import Measure, panels
+from pathsum.report.figures.style import Figure, by_number, finished, inline, strongest_heads
 
-MEASURES = {
-    "gain_individual": "alone, beside the direct path",
-    "gain_ending": "all paths that end in it, beside the direct path",
-    "cost_without": "lost without all paths that end in it",
-}
+MEASURES = (
+    Measure("gain_individual", "alone, beside the direct path"),
+    Measure("gain_ending", "all paths that end in it, beside the direct path"),
+    Measure("cost_without", "lost without all paths that end in it"),
+)
+REMOVED = (
+    Measure("cost_frozen", "lost by its removal, the rest frozen"),
+    Measure("cost_live", "lost by its removal, the rest reacts"),
+)
+MOST = 24
+"""Paths or virtual heads drawn: the most costly to leave out."""
 
 
 def order_bars(importance: pl.DataFrame, names: dict[int, str]) -> Figure:
     """What each order of terms saves; `names` says what to call an order."""
     frame = importance.filter(pl.col("order") >= 0)
     frame = frame.with_columns(pl.Series("name", [names[order] for order in frame["order"]], pl.String))
-    chart = _bars(frame, "name", "gain", frame["name"].to_list(), "loss saved, nats per token", ["order:Q", "loss:Q"])
-    return finished(chart.properties(width=420), "Loss saved by each order of terms.")
+    chart = panels(frame, "name", [Measure("gain", "", "loss saved, nats per token")], width=420)
+    return finished(chart, "Loss saved by each order of terms, with two standard errors.")
 
 
 def layer_bars(importance_layers: pl.DataFrame) -> Figure:
     """What each layer's terms are worth: alone, all that end in it, and when they are left out."""
-    return _measures(importance_layers, "layer", 30)
+    chart = panels(importance_layers, "layer", _measured(importance_layers))
+    return finished(chart, "What each layer's terms are worth, by several measures, with two standard errors.")
 
 
 def head_bars(importance_heads: pl.DataFrame) -> Figure:
     """The same of each head."""
-    return _measures(strongest_heads(importance_heads, "cost_without"), "head", 15)
+    frame = strongest_heads(importance_heads, "cost_without")
+    order = by_number(frame["head"].to_list())
+    frame = frame.sort(pl.col("head").replace_strict(order, range(len(order)), return_dtype=pl.Int64))
+    chart = panels(frame, "head", _measured(frame))
+    return finished(chart, "What each head's terms are worth, by several measures, with two standard errors.")
+
+
+def path_bars(importance_paths: pl.DataFrame) -> Figure:
+    """What single paths are worth: the 24 that cost most to leave out."""
+    frame = importance_paths.head(MOST)
+    alone = Measure("gain_individual", "alone, beside the direct path")
+    chart = panels(frame, "path", [alone, Measure("cost_without", "lost without it")])
+    return finished(chart, "What single paths are worth, the most costly to leave out, with two standard errors.")
+
+
+def virtual_bars(virtual: pl.DataFrame) -> Figure:
+    """Virtual heads: the 24 whose terms cost most to leave out, with their size and what they do to tokens."""
+    named = virtual.with_columns(pl.format("{} → {}", "source", "destination").alias("name"))
+    measures = [
+        Measure("cost_without", "lost without its terms"),
+        Measure("size", "size of its logits", "nats"),
+        Measure("copying_score", "copying score", "−1 to 1"),
+        Measure("v_effect", "V-composition above chance", "score − baseline"),
+    ]
+    return finished(
+        panels(named.head(MOST), "name", measures, width=180),
+        "Virtual heads, the most costly to leave out: cost with two standard errors, size, copying and V-composition.",
+    )
+
+
+def carried_bars(carried: pl.DataFrame) -> Figure:
+    """How much of the prediction paths carry, source by source, one below the other as the model is deep."""
+    measures = [
+        Measure("variance_share", "of the logits' variance", "share"),
+        Measure("saved_share", "of the loss saved, added here", "share"),
+        Measure("saved_share_up_to", "of the loss saved, up to here", "share"),
+    ]
+    return finished(panels(carried, "source", measures, width=220), "What paths from each source carry, three shares.")
+
+
+def source_lines(importance_sources: pl.DataFrame) -> Figure:
+    """What terms from each kind of source are worth, order by order: alone, and when left out."""
+    titles = {"gain_alone": "saved by them alone", "cost_without": "lost without them"}
+    kinds = importance_sources["kind"].unique(maintain_order=True).to_list()
+    charts = []
+    for column, title in titles.items():
+        ends = importance_sources.with_columns(
+            (pl.col(column) + sign * 2 * pl.col(f"{column}_error")).alias(name)
+            for sign, name in ((-1, "low"), (1, "high"))
+        )
+        base = alt.Chart(inline(ends.select("kind", "order", column, f"{column}_error", "low", "high"))).encode(
+            x=alt.X("order:O", title="heads in a term", axis=alt.Axis(labelAngle=0, grid=False)),
+            color=alt.Color("kind:N", scale=alt.Scale(domain=kinds), title="source"),
+            tooltip=["kind:N", "order:O", *(alt.Tooltip(f"{c}:Q", format=".4f") for c in (column, f"{column}_error"))],
+        )
+        y = alt.Y(f"{column}:Q", title="nats per token")
+        dash = alt.StrokeDash("kind:N", scale=alt.Scale(domain=kinds), title="source")
+        shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds), title="source")
+        lines, points = base.mark_line().encode(y=y, strokeDash=dash), base.mark_point(filled=True, size=60, opacity=1)
+        whiskers = base.mark_rule().encode(y=alt.Y("low:Q", title="nats per token"), y2="high:Q")
+        chart = alt.layer(lines, whiskers, points.encode(y=y, shape=shape))
+        width = min(420, 60 + 40 * ends["order"].n_unique())
+        charts.append(chart.properties(title=title, width=width, height=220))
+    return finished(alt.hconcat(*charts), "What terms are worth by kind of source and order, with two standard errors.")
 
 
 def repeat_losses(repeats: pl.DataFrame, uniform: float) -> Figure:
     """Loss in each copy of repeated random tokens, beside the uniform guess (the rule)."""
     frame = repeats.with_columns(pl.format("copy {}", "copy").alias("name"))
-    bars = _bars(frame, "name", "loss", frame["name"].to_list(), "loss, nats per token", [])
-    guess = alt.Chart(inline(pl.DataFrame({"uniform": [uniform]})))
-    rule = guess.mark_rule(strokeDash=[4, 3]).encode(
-        x="uniform:Q", tooltip=[alt.Tooltip("uniform:Q", format=".2f", title="uniform guess")]
-    )
-    return finished(alt.layer(bars, rule).properties(width=420), "Loss in each copy of repeated random tokens.")
+    measure = Measure("loss", "", "loss, nats per token; dashed: a uniform guess", uniform)
+    chart = panels(frame, "name", [measure], width=420, digits=".2f")
+    return finished(chart, "Loss in each copy of repeated random tokens.")
 
 
-def _bars(frame: pl.DataFrame, name: str, value: str, order: list[str], title: str, more: list[str]) -> Any:
-    base = alt.Chart(inline(frame)).encode(
-        x=alt.X(f"{value}:Q", title=title, axis=alt.Axis(tickCount=6)),
-        y=alt.Y(f"{name}:N", sort=order, title=None, axis=axis()),
-        tooltip=[alt.Tooltip(f"{name}:N", title="terms"), alt.Tooltip(f"{value}:Q", format=".4f"), *more],
-    )  # fmt: skip
-    return alt.layer(base.mark_bar(height=16), _labels(base, value)).properties(height=28 * max(len(frame), 1))
-
-
-def _labels(base: alt.Chart, value: str) -> alt.Chart:
-    """Numbers at the ends of bars, on the side the bar points to."""
-    text = alt.Text(f"{value}:Q", format="+.2f" if value != "loss" else ".2f")
-    side = alt.expr(f"datum.{value} < 0 ? 'right' : 'left'")
-    return base.mark_text(align=side, dx=alt.expr(f"datum.{value} < 0 ? -4 : 4")).encode(text=text)
-
-
-def _measures(frame: pl.DataFrame, name: str, step: int) -> Figure:
-    order = frame[name].to_list() if name == "layer" else by_number(frame[name].to_list())
-    extremes = [0.0, *(value for column in MEASURES for value in frame[column].drop_nulls().drop_nans())]
-    room = 0.16 * (max(extremes) - min(extremes))
-    scale = alt.Scale(domain=[min(extremes) - room * (min(extremes) < 0), max(extremes) + room], nice=False)
-    charts = []
-    for column, title in MEASURES.items():
-        base = alt.Chart(inline(frame.select(name, column))).encode(
-            x=alt.X(f"{column}:Q", title="nats per token", scale=scale, axis=alt.Axis(tickCount=5)),
-            y=alt.Y(f"{name}:N", sort=order, title=None, axis=axis()),
-            tooltip=[f"{name}:N", alt.Tooltip(f"{column}:Q", format=".4f", title=title)],
-        )
-        labels = [_labels(base, column)] if name == "layer" else []
-        bars = alt.layer(base.mark_bar(height=min(step - 4, 16)), *labels)
-        charts.append(bars.properties(width=250, height=step * max(len(order), 1), title=title))
-    return finished(alt.hconcat(*charts), f"What each {name}'s terms are worth, by three measures.")
+def _measured(frame: pl.DataFrame) -> list[Measure]:
+    return [measure for measure in (*MEASURES, *REMOVED) if measure.column in frame.columns]
