@@ -145,3 +145,14 @@ def test_all_tables_are_open_on_paper(chromium, url):  # noqa: F811
         assert page.locator("details:not([open])").count() == 0
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details[open]").count() == 0
+
+
+def test_models_of_any_depth_have_their_views(chromium, plain, tmp_path):  # noqa: F811
+    subject, found = plain
+    path = tmp_path / "report.html"
+    path.write_text(report_page(subject, found), encoding="utf-8")
+    with opened(chromium, path.as_uri()) as page:
+        assert shown(page, "paths").locator(".prediction").count() == 1
+        for view in ("attention", "head") if subject.head_names else ():
+            assert shown(page, view).locator(".head").count() == len(subject.head_names)
+        assert page.get_by_text("could not be drawn").count() == 0

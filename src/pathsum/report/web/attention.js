@@ -20,9 +20,11 @@ export async function attention(root, source, choice = {}, changed = () => {}) {
   let current = null;
 
   const show = (at) => {
-    text.shade(at, current ? shadesOf(current, state.mode, at) : null);
-    said.replaceChildren(...(current ? wordsOf(index, current, state, at) : []));
-    scale.textContent = current ? legendOf(current, state.mode, at) : "";
+    if (!current) return;
+    const shades = shadesOf(current, state.mode, at);
+    text.shade(at, shades);
+    said.replaceChildren(...wordsOf(index, current, state, at, shades));
+    scale.textContent = legendOf(current.name, state.mode, shades.full);
   };
   const select = (at) => {
     state.token = at;
@@ -76,19 +78,28 @@ function fullShade(looks, seen) {
   return full;
 }
 
-function legendOf(head, mode, at) {
-  const { full } = shadesOf(head, mode, at);
+function legendOf(name, mode, full) {
   const unit = { pattern: "attention 1", weighted: `${fixed(full, 3)} (attention × ‖value‖ over its largest)`,
     effect: `${fixed(full, 3)} nats; striped lowers` }[mode];
-  return `Shaded: where ${head.name} looks from the token. Underlined: what looks at it. Full shade is ${unit}.`;
+  return `Shaded: where ${name} looks from the token. Underlined: what looks at it. Full shade is ${unit}.`;
 }
 
-function wordsOf(index, head, state, at) {
-  const { looks, seen } = shadesOf(head, state.mode, at);
+// Places of the five largest, either way.
+function largest(values) {
+  const best = [];
+  for (let at = 0; at < values.length; at++) {
+    const size = Math.abs(values[at]);
+    if (!size || (best.length === 5 && size <= Math.abs(values[best[4]]))) continue;
+    const place = best.findIndex((other) => Math.abs(values[other]) < size);
+    best.splice(place < 0 ? best.length : place, 0, at);
+    best.length = Math.min(best.length, 5);
+  }
+  return best;
+}
+
+function wordsOf(index, head, state, at, { looks, seen }) {
   const say = state.mode === "effect" ? signed : fixed;
-  const best = (values) => [...values.keys()].filter((place) => values[place])
-    .sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, 5);
-  const list = (values) => best(values).map((place) =>
+  const list = (values) => largest(values).map((place) =>
     element("li", {}, token(index.tokens[place]), ` ${place} `, element("b", {}, say(values[place], 3))));
   const next = state.mode === "effect" ? [" (effect on ", token(index.next[at]), ")"] : [];
   const from = Math.max(at, state.token), to = Math.min(at, state.token);

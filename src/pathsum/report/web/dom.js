@@ -21,7 +21,7 @@ export const svg = (tag, attributes = {}, ...children) => {
 // A token: isolated from the text around it, its leading space faint.
 export const token = (text) => {
   const made = element("bdi", { class: "token" });
-  if (text.startsWith("·") && text.length > 1) made.append(element("span", { class: "space" }, "·"), text.slice(1));
+  if (text.startsWith("·") && text.length > 1) made.append(element("span", { class: "space", "aria-hidden": "true" }, "·"), text.slice(1));
   else made.append(text);
   return made;
 };

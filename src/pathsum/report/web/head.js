@@ -125,10 +125,10 @@ function tokenPart(source, state, held, changed) {
 }
 
 function tokenTables(head, text, found) {
+  if (!found) return [element("p", { class: "quiet" }, `The tables of ${head} are not in the page.`)];
   const list = (items, digits) => grid(["token", ""], items.map(([name, value]) => [token(name), signed(value, digits)]));
-  const part = (title, items, note, digits = 2) => element("div", { class: "part" }, title,
-    items ? list(items, digits) : element("p", { class: "quiet" }, "With rotary positions this depends on the distance."),
-    element("p", { class: "quiet" }, note));
+  const part = (title, items, note) => element("div", { class: "part" }, title, ...(items ? [list(items, 2)] : []),
+    element("p", { class: "quiet" }, items ? note : "With rotary positions this depends on the distance; by weights alone there is no table."));
   const half = Math.ceil(found.outs.length / 2);
   return [
     part(element("h4", {}, `${head}, attending to `, token(text), ", raises"), found.outs.slice(0, half), "OV, nats, if attended to fully"),

@@ -16,12 +16,14 @@ export function headChooser(heads, chosen) {
     root.append(element("div", { class: "layer" }, element("span", { class: "layer-name" }, `L${layer}`), row));
   }
   const names = [...buttons.keys()];
-  const choose = (name, quiet = false) => {
+  const choose = (name) => {
     for (const [other, button] of buttons) {
       button.setAttribute("aria-checked", String(other === name));
       button.tabIndex = other === name ? 0 : -1;
     }
-    if (!quiet) chosen(name);
+    const { offsetTop, offsetHeight } = buttons.get(name);
+    if (offsetTop < root.scrollTop || offsetTop + offsetHeight > root.scrollTop + root.clientHeight) root.scrollTop = offsetTop - 40;
+    chosen(name);
   };
   const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
   root.addEventListener("keydown", (event) => {

@@ -33,6 +33,7 @@ const headSource = {
   token: async (name, at) => {
     const { strings, held, tables } = await unpack("data-head");
     const table = tables[name];
+    if (!table) return null;
     const part = ({ low, high, values, scale, width }) => {
       table.decoded ??= new Map();
       if (!table.decoded.has(low)) table.decoded.set(low, [decode(low, Uint8Array), decode(high, Uint8Array), decode(values, Int8Array)]);
