@@ -17,6 +17,7 @@ from torch.nn.functional import linear
 from pathsum.paths.logits import Expansion
 from pathsum.paths.paths import Path, path_counts, source_layer
 from pathsum.runs.attention import rotated
+from pathsum.runs.forward import FrozenLayer
 from pathsum.runs.graded import FrozenRun
 from pathsum.runs.linear import each_head_output, heads_output
 from pathsum.weights.blocks import Block
@@ -131,9 +132,15 @@ def paths_into(
 
     Those that differ in their last head alone come together; what longer paths share is computed once.
     """
-    for name in sources_before(expansion.sources, layer):
+    names = sources_before(expansion.sources, layer)
+    for name in names:
         yield [Path(name)], expansion.sources[name][None]
-        yield from _longer(expansion, layer, max_order, Path(name), expansion.sources[name])
+    for block, seen in list(expansion.frozen.layers)[:layer] if max_order else ():
+        # Held for all sources: a long run makes its patterns again whenever they are asked for.
+        held = replace(seen, kept=seen.pattern)
+        for name in names:
+            if source_layer(name) < block.layer:
+                yield from _through(expansion, layer, max_order, Path(name), expansion.sources[name], block, held)
 
 
 def stream_counts(expansion: Expansion, layer: int) -> list[int]:
@@ -150,13 +157,14 @@ def sources_before(sources: Mapping[str, Tensor], layer: int) -> list[str]:
     return [name for name in sources if source_layer(name) < layer]
 
 
-def _longer(expansion: Expansion, layer: int, max_order: int, path: Path, x: Tensor) -> Iterator:
-    if path.order == max_order:
-        return
-    after = path.heads[-1][0] if path.heads else source_layer(path.source)
-    for block, seen in list(expansion.frozen.layers)[after + 1 : layer]:
-        outputs = each_head_output(block, seen, x).movedim(-3, 0)
-        found = [Path(path.source, (*path.heads, (block.layer, index))) for index in range(block.n_heads)]
-        yield found, outputs
+def _through(
+    expansion: Expansion, layer: int, max_order: int, path: Path, x: Tensor, block: Block, seen: FrozenLayer
+) -> Iterator[tuple[list[Path], Tensor]]:
+    """What the path wrote, through each head of a block, then on through those of later ones."""
+    outputs = each_head_output(block, seen, x).movedim(-3, 0)
+    found = [Path(path.source, (*path.heads, (block.layer, index))) for index in range(block.n_heads)]
+    yield found, outputs
+    if path.order + 1 < max_order:
         for longer, output in zip(found, outputs, strict=True):
-            yield from _longer(expansion, layer, max_order, longer, output)
+            for later, then in list(expansion.frozen.layers)[block.layer + 1 : layer]:
+                yield from _through(expansion, layer, max_order, longer, output, later, then)
