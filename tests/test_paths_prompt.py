@@ -192,7 +192,7 @@ def _inlined(figure) -> list:
 def test_a_picture_is_saved_as_what_its_name_ends_with(capsys, tmp_path, suffix):
     for arguments in (["paths", FAST, "the cat sat"], ["expand", FAST, "the cat sat", "--by", "order,position"]):
         out = tmp_path / f"{arguments[0]}{suffix}"
-        succeed([*arguments, "--out", str(out)], capsys)
+        succeed([*arguments, "--figure", str(out)], capsys)
         assert out.stat().st_size > 1000
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -201,7 +201,7 @@ def test_a_picture_is_saved_as_what_its_name_ends_with(capsys, tmp_path, suffix)
 def test_another_name_is_refused_before_anything_runs(capsys, tmp_path, monkeypatch, name):
     monkeypatch.setattr("pathsum.study.paths.prompt_run", None)
     with pytest.raises(SystemExit) as stopped:
-        main(["paths", FAST, "the cat", "--out", str(tmp_path / name)])
+        main(["paths", FAST, "the cat", "--figure", str(tmp_path / name)])
     assert stopped.value.code and name.split("/")[0] in capsys.readouterr().err
 
 

@@ -181,5 +181,5 @@ def test_the_score_is_drawn_as_heat_maps_of_its_rows(capsys, tmp_path):
             value = drawn[row["part"], row["query"], row["key"]]
             assert value == pytest.approx(row["centred"], rel=1e-4, abs=1e-9)
     out = tmp_path / "scores.svg"
-    succeed(["scores", "two-layer-small", "L1H1", "the cat sat", "--out", str(out)], capsys)
+    succeed(["scores", "two-layer-small", "L1H1", "the cat sat", "--figure", str(out)], capsys)
     assert out.stat().st_size > 1000

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pathsum.cli.figure import FIGURE, check_figure, draw
 from pathsum.cli.subject import MODEL
 
 PROMPT = Annotated[str | None, typer.Argument(help="The text itself, not a file.", show_default=False)]
@@ -18,9 +19,6 @@ TOKEN = Annotated[
 ]
 BY = Annotated[
     str | None, typer.Option("--by", help="One or two of order, source, position, head, layer, with a comma between.")
-]
-OUT = Annotated[
-    Path | None, typer.Option("--out", help="Also draw it: a file that ends with .svg, .png, .pdf or .html.")
 ]
 VERSUS = Annotated[str | None, typer.Option("--versus", help="With --by: less the logit of this token.")]
 LOG_P = Annotated[bool, typer.Option("--log-probability", help="The token's log-probability, linearised (with --by).")]
@@ -43,7 +41,7 @@ def expand(
     by: BY = None,
     versus: VERSUS = None,
     log_probability: LOG_P = False,
-    out: OUT = None,
+    figure: FIGURE = None,
     bos: BOS = None,
     as_json: JSON = False,
 ) -> None:
@@ -57,10 +55,11 @@ def expand(
     chosen = prompt_of("expand MODEL", prompt, text, ids)
     if by is not None:
         one_question(versus, log_probability)
-        _crossed(model, chosen, by, token, versus, log_probability, position, bos, top, out, as_json)
+        _crossed(model, chosen, by, token, versus, log_probability, position, bos, top, figure, as_json)
         return
-    if versus is not None or log_probability or out is not None:
-        raise typer.BadParameter("--versus, --log-probability and --out go with --by, or with pathsum paths")
+    if versus is not None or log_probability:
+        raise typer.BadParameter("--versus and --log-probability go with --by, or with pathsum paths")
+    check_figure(figure, "expand")
 
     from pathsum.report.prompt import print_expansion
     from pathsum.study.prompt import prompt_expansion
@@ -73,6 +72,7 @@ def expand(
         print(result.to_json())
     else:
         print_expansion(result)
+    draw(result, figure)
 
 
 def _crossed(
@@ -85,25 +85,22 @@ def _crossed(
     at: int,
     bos: bool | None,
     top: int,
-    out: Path | None,
+    figure: Path | None,
     as_json: bool,
 ) -> None:
     from pathsum.report.cross import print_cross
-    from pathsum.report.figures import check_figure_place, cross_figure, save_figure
     from pathsum.study.cross import prompt_table
     from pathsum.weights.checkpoint import open_model
 
     axes = [axis.strip() for axis in by.split(",")]
-    if out is not None:
-        check_figure_place(out)
+    check_figure(figure, "expand")
     asked = {"target": token, "versus": versus, "log_probability": log_probability, "at": at, "bos": bos}
     result = prompt_table(open_model(model), prompt, axes, **asked)
     if as_json:
         print(result.to_json())
     else:
         print_cross(result, top)
-    if out is not None:
-        save_figure(cross_figure(result.rows(), axes, result.manifest["prompt"]), out)
+    draw(result, figure)
 
 
 def one_question(versus: str | None, log_probability: bool) -> None:

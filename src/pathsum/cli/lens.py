@@ -1,6 +1,7 @@
 """`pathsum lens MODEL PROMPT`: what partial sums of terms already say."""
 
 from pathsum.cli.expand import BOS, IDS, JSON, PROMPT, TEXT, one_question, prompt_of
+from pathsum.cli.figure import FIGURE, check_figure, draw
 from pathsum.cli.paths import AT, LOG_P, TARGET, VERSUS
 from pathsum.cli.subject import MODEL
 
@@ -14,6 +15,7 @@ def lens(
     versus: VERSUS = None,
     log_probability: LOG_P = False,
     at: AT = -1,
+    figure: FIGURE = None,
     bos: BOS = None,
     as_json: JSON = False,
 ) -> None:
@@ -24,6 +26,7 @@ def lens(
     """
     chosen = prompt_of("lens MODEL", prompt, text, ids)
     one_question(versus, log_probability)
+    check_figure(figure, "lens")
 
     from pathsum.report.lens import print_lens
     from pathsum.study.lens import prompt_lens
@@ -36,3 +39,4 @@ def lens(
         print(result.to_json())
     else:
         print_lens(result)
+    draw(result, figure)

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from pathsum.cli.expand import BOS, IDS, JSON, OUT, PROMPT, TEXT, one_question, prompt_of
+from pathsum.cli.expand import BOS, IDS, JSON, PROMPT, TEXT, one_question, prompt_of
+from pathsum.cli.figure import FIGURE, check_figure, draw
 from pathsum.cli.subject import MODEL
 
 TARGET = Annotated[
@@ -31,7 +32,7 @@ def paths(
     limit: LIMIT = 20,
     seconds: SECONDS = 30.0,
     live: LIVE = False,
-    out: OUT = None,
+    figure: FIGURE = None,
     bos: BOS = None,
     as_json: JSON = False,
 ) -> None:
@@ -43,13 +44,11 @@ def paths(
     chosen = prompt_of("paths MODEL", prompt, text, ids)
     one_question(versus, log_probability)
 
-    from pathsum.report.figures import check_figure_place, path_diagram, save_figure
     from pathsum.report.paths import print_paths
     from pathsum.study.paths import prompt_paths
     from pathsum.weights.checkpoint import open_model
 
-    if out is not None:
-        check_figure_place(out)
+    check_figure(figure, "paths")
     result = prompt_paths(
         open_model(model),
         chosen,
@@ -66,5 +65,4 @@ def paths(
         print(result.to_json())
     else:
         print_paths(result)
-    if out is not None:
-        save_figure(path_diagram(result.rows(), result.manifest["prompt"]), out)
+    draw(result, figure)

@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from pathsum.cli.figure import FIGURE, check_figure, draw
 from pathsum.cli.subject import CLUSTER, CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
 from pathsum.errors import StudyError
 from pathsum.study.options import DELTA, OPTIONS, distance
@@ -32,11 +34,12 @@ def add_reading(app: typer.Typer, reading: Reading, with_options: bool) -> None:
 
 
 def _command(reading: Reading, own: list[inspect.Parameter]) -> Callable[..., None]:
-    def command(model: str, as_json: bool, csv: bool, limit: int, **options: Any) -> None:
+    def command(model: str, as_json: bool, csv: bool, limit: int, figure: Path | None, **options: Any) -> None:
         from pathsum.study.result import read_one
 
         if as_json and csv:
             raise typer.BadParameter("--json and --csv exclude each other")
+        check_figure(figure, reading.name)
         subject = subject_of(model, **{name: options.pop(name) for name in SUBJECT if name in options})
         result = read_one(reading.name, subject, **_given(reading, options))
         if as_json:
@@ -45,6 +48,7 @@ def _command(reading: Reading, own: list[inspect.Parameter]) -> Callable[..., No
             print(result.frame.write_csv(), end="")
         else:
             _show(result, limit)
+        draw(result, figure)
 
     command.__signature__ = inspect.Signature([*_shared(reading), *own])  # type: ignore[attr-defined]
     return command
@@ -68,7 +72,7 @@ def _shared(reading: Reading) -> list[inspect.Parameter]:
         taken |= {"text": (TEXT, None), "sequences": (SEQUENCES, None), "context": (CONTEXT, None)}
     if "random tokens" in reading.needs or "seed" in OPTIONS.get(reading.name, {}):
         taken |= {"seed": (SEED, 0)}
-    taken |= {"as_json": (JSON, False), "csv": (CSV, False), "limit": (LIMIT, 40)}
+    taken |= {"as_json": (JSON, False), "csv": (CSV, False), "limit": (LIMIT, 40), "figure": (FIGURE, None)}
     kind = inspect.Parameter.KEYWORD_ONLY
     return [inspect.Parameter(name, kind, default=default, annotation=how) for name, (how, default) in taken.items()]
 

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from pathsum.cli.expand import BOS, IDS, JSON, OUT, PROMPT, TEXT, prompt_of
+from pathsum.cli.expand import BOS, IDS, JSON, PROMPT, TEXT, prompt_of
+from pathsum.cli.figure import FIGURE, check_figure, draw
 from pathsum.cli.subject import MODEL
 
 HEAD = Annotated[str, typer.Argument(help="The head, as L1H6.")]
@@ -37,7 +38,7 @@ def scores(
     pairs: PAIRS = None,
     max_order: ORDER = 1,
     top: TOP = 10,
-    out: OUT = None,
+    figure: FIGURE = None,
     bos: BOS = None,
     as_json: JSON = False,
 ) -> None:
@@ -51,13 +52,11 @@ def scores(
     chosen = prompt_of("scores MODEL HEAD", *given) if any(one is not None for one in given) else None
     wanted = None if pairs is None else _pairs(pairs)
 
-    from pathsum.report.figures import check_figure_place, save_figure, score_heat_maps
     from pathsum.report.scores import print_scores
     from pathsum.study.scores import prompt_scores
     from pathsum.weights.checkpoint import open_model
 
-    if out is not None:
-        check_figure_place(out)
+    check_figure(figure, "scores")
     result = prompt_scores(
         open_model(model), chosen, head, bos=bos, destination=destination, source=source, pairs=wanted,
         max_order=max_order, top=top,
@@ -66,8 +65,7 @@ def scores(
         print(result.to_json())
     else:
         print_scores(result)
-    if out is not None:
-        save_figure(score_heat_maps(result.rows()), out)
+    draw(result, figure)
 
 
 def _pairs(text: str) -> str | list[list[int]]:

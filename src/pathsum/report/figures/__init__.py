@@ -12,7 +12,7 @@ from pathsum.report.figures.heads import (
 )
 from pathsum.report.figures.induction import induction_tests, loss_by_position, matching_pairs
 from pathsum.report.figures.lens import logit_lens
-from pathsum.report.figures.of import caption_of, figure_of
+from pathsum.report.figures.of import FIGURES, caption_of, figure_of
 from pathsum.report.figures.paths import path_diagram
 from pathsum.report.figures.positional import positional_circuits
 from pathsum.report.figures.saving import check_figure_place, save_figure
@@ -30,6 +30,7 @@ from pathsum.report.figures.terms import (
 from pathsum.report.figures.training import composition_over_training
 
 __all__ = [
+    "FIGURES",
     "attention_patterns",
     "caption_of",
     "carried_bars",
