@@ -27,7 +27,7 @@ def packed(data: Any) -> Markup:
 
 @dataclass(frozen=True)
 class Places:
-    """The tokens a page names, each once: tables say their places among them, in two bytes."""
+    """The tokens a page names, each once: tables say their places among them, in three bytes."""
 
     ids: Int[Tensor, " named"]
 
@@ -44,7 +44,7 @@ class Places:
         return torch.searchsorted(self.ids, tokens).tolist()
 
     def packed_tables(self, tables: TokenTables) -> dict[str, Any]:
-        """`outs`, `destinations`, `sources`, each by rank, then token: places as low and high bytes, values as ±127."""
+        """`outs`, `destinations`, `sources`, by rank, then token: places as bytes, the lowest first, values as ±127."""
         return {name: None if part is None else self._packed(part) for name, part in parts_of(tables).items()}
 
     def _packed(self, part: Strongest) -> dict[str, Any]:
@@ -52,8 +52,7 @@ class Places:
         scale = part.values.abs().max().item()
         return {
             "width": part.ids.shape[1],
-            "low": encoded((places % 256).to(torch.uint8)),
-            "high": encoded((places // 256).to(torch.uint8)),
+            "places": [encoded((places >> shift & 255).to(torch.uint8)) for shift in (0, 8, 16)],
             "values": encoded((part.values.mT * (127 / scale if scale else 0)).round().to(torch.int8)),
             "scale": scale,
         }

@@ -17,7 +17,7 @@ const attentionSource = {
   head: async (name) => (await unpack("data-attention")).heads[name],
 };
 
-// Tables around tokens: places among the page's strings, in two bytes, and values in one, for each token and head.
+// Tables around tokens: places among the page's strings, in three bytes, and values in one, for each token and head.
 const headSource = {
   index: async () => (await unpack("data-head")).index,
   head: async (name) => (await unpack("data-head")).heads[name],
@@ -30,17 +30,17 @@ const headSource = {
       begins(second.toLowerCase()) - begins(first.toLowerCase()) || first.length - second.length || a - b;
     return (wanted ? matches.sort(order) : matches).slice(0, 12);
   },
-  token: async (name, at) => {
+  token: async (name, token) => {
     const { strings, held, tables } = await unpack("data-head");
     const table = tables[name];
     if (!table) return null;
-    const part = ({ low, high, values, scale, width }) => {
-      table.decoded ??= new Map();
-      if (!table.decoded.has(low)) table.decoded.set(low, [decode(low, Uint8Array), decode(high, Uint8Array), decode(values, Int8Array)]);
-      const [lows, highs, sizes] = table.decoded.get(low);
-      return Array.from({ length: width }, (_, k) => {
-        const place = k * held.length + at;
-        return [strings[lows[place] + 256 * highs[place]], (sizes[place] * scale) / 127];
+    const part = (packed) => {
+      packed.bytes ??= packed.places.map((bytes) => decode(bytes, Uint8Array));
+      packed.sizes ??= decode(packed.values, Int8Array);
+      return Array.from({ length: packed.width }, (_, k) => {
+        const at = k * held.length + token;
+        const place = packed.bytes.reduce((sum, bytes, byte) => sum + bytes[at] * 256 ** byte, 0);
+        return [strings[place], (packed.sizes[at] * packed.scale) / 127];
       });
     };
     return Object.fromEntries(["outs", "destinations", "sources"].map((key) => [key, table[key] && part(table[key])]));
