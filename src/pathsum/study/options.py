@@ -5,7 +5,10 @@ import math
 from pathsum.errors import StudyError
 
 DELTA = "Distance destination − source, for rotary models."
-LIVE = "Also run the model again without each of them, frozen and with the rest free to react."
+LIVE = (
+    "Also run the model again without each of them, frozen and with the rest free to react; of fewer contexts where "
+    "that would take long, unless sequences are given."
+)
 SEVERAL_DISTANCES = ("composition",)
 """Readings that take several distances, or average over all."""
 OPTIONS: dict[str, dict[str, str]] = {
