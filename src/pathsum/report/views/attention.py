@@ -45,13 +45,13 @@ class HeadAttention:
     """Nats."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: triangles as base64, 255 for a pattern's 1 and ±127 for ± `effect_scale` nats."""
+        """JSON-ready: triangles as base64; 255 is a pattern's 1, effects are `squeezed` within `effect_scale` nats."""
         scale = self.effect.abs().max().item()
         return {
             "name": self.name,
             "pattern": triangle((self.pattern * 255).round().to(torch.uint8)),
             "value_norm": [float(f"{norm:.4g}") for norm in self.value_norm.tolist()],
-            "effect": triangle((self.effect * (127 / scale if scale else 0)).round().to(torch.int8)),
+            "effect": triangle(squeezed(self.effect, scale)),
             "effect_scale": scale,
         }
 
@@ -141,6 +141,12 @@ def triangle(square: Tensor) -> str:
     """The lower triangle of a `[dst, src]` tensor of bytes, row by row, in base64."""
     n = len(square)
     return encoded(square[tuple(torch.tril_indices(n, n))])
+
+
+def squeezed(values: Tensor, scale: float) -> Tensor:
+    """Numbers within ± scale as bytes q, `value = ± scale (q / 127)²`: small ones keep their first digits."""
+    share = values / scale if scale else torch.zeros_like(values)
+    return (share.sign() * share.abs().sqrt() * 127).round().to(torch.int8)
 
 
 def encoded(values: Tensor) -> str:

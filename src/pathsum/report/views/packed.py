@@ -13,7 +13,7 @@ from markupsafe import Markup
 from torch import Tensor
 
 from pathsum.report.tokens import visible
-from pathsum.report.views.attention import encoded
+from pathsum.report.views.attention import encoded, squeezed
 from pathsum.report.views.token_tables import LONGEST, Strongest, TokenTables
 from pathsum.weights.model import Model
 from pathsum.weights.tokens import token_strings
@@ -44,7 +44,7 @@ class Places:
         return torch.searchsorted(self.ids, tokens).tolist()
 
     def packed_tables(self, tables: TokenTables) -> dict[str, Any]:
-        """`outs`, `destinations`, `sources`, by rank, then token: places as bytes, the lowest first, values as ±127."""
+        """`outs`, `destinations`, `sources`, by rank, then token: places as bytes, lowest first, values squeezed."""
         return {name: None if part is None else self._packed(part) for name, part in parts_of(tables).items()}
 
     def _packed(self, part: Strongest) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Places:
         return {
             "width": part.ids.shape[1],
             "places": [encoded((places >> shift & 255).to(torch.uint8)) for shift in (0, 8, 16)],
-            "values": encoded((part.values.mT * (127 / scale if scale else 0)).round().to(torch.int8)),
+            "values": encoded(squeezed(part.values.mT, scale)),
             "scale": scale,
         }
 

@@ -1,5 +1,5 @@
 // Attention on text: where the chosen head looks from a token (background) and who looks at it (underline).
-import { element, token, fixed, signed, decode, choices } from "./dom.js";
+import { element, token, fixed, signed, decode, unsqueezed, choices } from "./dom.js";
 import { headChooser, firstHead } from "./heads.js";
 import { tokenText } from "./tokens.js";
 
@@ -57,7 +57,7 @@ function decodedHead(found, n) {
   const values = {
     pattern: (i, j) => pattern[at(i, j)] / 255,
     weighted: (i, j) => ((pattern[at(i, j)] / 255) * found.value_norm[j]) / largest,
-    effect: (i, j) => (effect[at(i, j)] * found.effect_scale) / 127,
+    effect: (i, j) => unsqueezed(effect[at(i, j)], found.effect_scale),
   };
   return { name: found.name, n, values };
 }
@@ -79,8 +79,8 @@ function fullShade(looks, seen) {
 }
 
 function legendOf(name, mode, full) {
-  const unit = { pattern: "attention 1", weighted: `${fixed(full, 3)} (attention × ‖value‖ over its largest)`,
-    effect: `${fixed(full, 3)} nats; striped lowers` }[mode];
+  const unit = { pattern: "attention 1", weighted: `${fixed(full)} (attention × ‖value‖ over its largest)`,
+    effect: `${fixed(full)} nats; striped lowers` }[mode];
   return `Shaded: where ${name} looks from the token. Underlined: what looks at it. Full shade is ${unit}.`;
 }
 
@@ -100,11 +100,11 @@ function largest(values) {
 function wordsOf(index, head, state, at, { looks, seen }) {
   const say = state.mode === "effect" ? signed : fixed;
   const list = (values) => largest(values).map((place) =>
-    element("li", {}, token(index.tokens[place]), ` ${place} `, element("b", {}, say(values[place], 3))));
+    element("li", {}, token(index.tokens[place]), ` ${place} `, element("b", {}, say(values[place]))));
   const next = state.mode === "effect" ? [" (effect on ", token(index.next[at]), ")"] : [];
   const from = Math.max(at, state.token), to = Math.min(at, state.token);
   const pair = from === to ? [] : element("p", {}, "from ", token(index.tokens[from]), ` ${from} to `,
-    token(index.tokens[to]), ` ${to} (one of them chosen): `, element("b", {}, say(head.values[state.mode](from, to), 3)));
+    token(index.tokens[to]), ` ${to} (one of them chosen): `, element("b", {}, say(head.values[state.mode](from, to))));
   return [
     element("p", {}, element("b", {}, head.name), " at ", token(index.tokens[at]), `, position ${at}`, ...next),
     element("div", { class: "two" },

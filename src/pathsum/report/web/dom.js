@@ -40,6 +40,9 @@ export const signed = (value, digits = 2) => {
 // Base64 to a typed array, once; our numbers are little-endian, as is every machine that has a browser.
 export const decode = (text, Kind) => new Kind(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
 
+// A byte within ± 127 as a number within ± scale: roots were taken, so that small numbers keep their first digits.
+export const unsqueezed = (byte, scale) => Math.sign(byte) * scale * (byte / 127) ** 2;
+
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export const onThemeChange = (draw) => {

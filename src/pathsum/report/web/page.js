@@ -40,7 +40,7 @@ const headSource = {
       return Array.from({ length: packed.width }, (_, k) => {
         const at = k * held.length + token;
         const place = packed.bytes.reduce((sum, bytes, byte) => sum + bytes[at] * 256 ** byte, 0);
-        return [strings[place], (packed.sizes[at] * packed.scale) / 127];
+        return [strings[place], unsqueezed(packed.sizes[at], packed.scale)];
       });
     };
     return Object.fromEntries(["outs", "destinations", "sources"].map((key) => [key, table[key] && part(table[key])]));
