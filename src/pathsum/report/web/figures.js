@@ -10,6 +10,8 @@ const drawFigure = async (figure) => {
   const options = { config: readJson("chart-theme"), renderer: "svg", actions: false, mode: "vega-lite" };
   try {
     await vegaEmbed(target, readJson(figure.dataset.spec), options);
+    // Its marks are no words: who hears the page has the figure's description, and the tables.
+    target.querySelector("svg").setAttribute("aria-hidden", "true");
     figure.querySelector(".save").hidden = false;
   } catch (error) {
     target.textContent = `This figure could not be drawn: ${error.message}`;
