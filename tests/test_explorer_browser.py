@@ -1,10 +1,9 @@
-"""The explorer in a browser, as a person uses it: typed prompts, targets, two models, a cancelled job, hostile tokens."""
+"""The explorer in a browser, as a person uses it: prompts, targets, two models, a cancelled job, hostile tokens."""
 
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx2
 import pytest
