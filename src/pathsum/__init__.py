@@ -22,88 +22,38 @@ if TYPE_CHECKING:
     from pathsum.paths.target import logit as logit
     from pathsum.paths.target import logit_difference as logit_difference
     from pathsum.paths.virtual import virtual_head as virtual_head
+    from pathsum.report.readings import attention as attention
+    from pathsum.report.readings import bigram_pairs as bigram_pairs
+    from pathsum.report.readings import bigrams as bigrams
+    from pathsum.report.readings import bugs as bugs
+    from pathsum.report.readings import carried as carried
+    from pathsum.report.readings import composition as composition
+    from pathsum.report.readings import describe as describe
+    from pathsum.report.readings import eigenvalues as eigenvalues
+    from pathsum.report.readings import entries as entries
+    from pathsum.report.readings import importance as importance
+    from pathsum.report.readings import importance_heads as importance_heads
+    from pathsum.report.readings import importance_layers as importance_layers
+    from pathsum.report.readings import importance_paths as importance_paths
+    from pathsum.report.readings import importance_sources as importance_sources
+    from pathsum.report.readings import in_context as in_context
+    from pathsum.report.readings import induction as induction
+    from pathsum.report.readings import loss_by_position as loss_by_position
+    from pathsum.report.readings import matching as matching
+    from pathsum.report.readings import pointer as pointer
+    from pathsum.report.readings import positional as positional
+    from pathsum.report.readings import prompt_expansion as prompt_expansion
+    from pathsum.report.readings import prompt_lens as prompt_lens
+    from pathsum.report.readings import prompt_paths as prompt_paths
+    from pathsum.report.readings import prompt_scores as prompt_scores
+    from pathsum.report.readings import prompt_table as prompt_table
+    from pathsum.report.readings import reconstruction as reconstruction
+    from pathsum.report.readings import repeats as repeats
+    from pathsum.report.readings import spectra as spectra
+    from pathsum.report.readings import trigrams as trigrams
+    from pathsum.report.readings import verify as verify
+    from pathsum.report.readings import virtual as virtual
     from pathsum.runs.run import run as run
-    from pathsum.study.cross import prompt_table as prompt_table
-    from pathsum.study.lens import prompt_lens as prompt_lens
-    from pathsum.study.paths import prompt_paths as prompt_paths
-    from pathsum.study.prompt import prompt_expansion as prompt_expansion
-    from pathsum.study.readings import (
-        attention as attention,
-    )
-    from pathsum.study.readings import (
-        bigram_pairs as bigram_pairs,
-    )
-    from pathsum.study.readings import (
-        bigrams as bigrams,
-    )
-    from pathsum.study.readings import (
-        bugs as bugs,
-    )
-    from pathsum.study.readings import (
-        carried as carried,
-    )
-    from pathsum.study.readings import (
-        composition as composition,
-    )
-    from pathsum.study.readings import (
-        describe as describe,
-    )
-    from pathsum.study.readings import (
-        eigenvalues as eigenvalues,
-    )
-    from pathsum.study.readings import (
-        entries as entries,
-    )
-    from pathsum.study.readings import (
-        importance as importance,
-    )
-    from pathsum.study.readings import (
-        importance_heads as importance_heads,
-    )
-    from pathsum.study.readings import (
-        importance_layers as importance_layers,
-    )
-    from pathsum.study.readings import (
-        importance_paths as importance_paths,
-    )
-    from pathsum.study.readings import (
-        importance_sources as importance_sources,
-    )
-    from pathsum.study.readings import (
-        in_context as in_context,
-    )
-    from pathsum.study.readings import (
-        induction as induction,
-    )
-    from pathsum.study.readings import (
-        loss_by_position as loss_by_position,
-    )
-    from pathsum.study.readings import (
-        matching as matching,
-    )
-    from pathsum.study.readings import (
-        pointer as pointer,
-    )
-    from pathsum.study.readings import (
-        positional as positional,
-    )
-    from pathsum.study.readings import (
-        reconstruction as reconstruction,
-    )
-    from pathsum.study.readings import (
-        repeats as repeats,
-    )
-    from pathsum.study.readings import (
-        spectra as spectra,
-    )
-    from pathsum.study.readings import (
-        trigrams as trigrams,
-    )
-    from pathsum.study.readings import (
-        virtual as virtual,
-    )
-    from pathsum.study.scores import prompt_scores as prompt_scores
-    from pathsum.study.verify import verify as verify
     from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
     from pathsum.weights.families.family import Family as Family
     from pathsum.weights.families.family import take as take
@@ -118,6 +68,7 @@ _READINGS = (
     "induction", "loss_by_position", "matching", "pointer", "positional", "reconstruction", "repeats", "spectra",
     "trigrams", "virtual",
 )  # fmt: skip
+_PROMPTS = ("prompt_expansion", "prompt_lens", "prompt_paths", "prompt_scores", "prompt_table", "verify")
 
 _PLACES = {
     "PathsumError": ("pathsum.errors", "PathsumError"),
@@ -138,14 +89,8 @@ _PLACES = {
     "logit": ("pathsum.paths.target", "logit"),
     "logit_difference": ("pathsum.paths.target", "logit_difference"),
     "log_probability": ("pathsum.paths.target", "log_probability"),
-    "prompt_expansion": ("pathsum.study.prompt", "prompt_expansion"),
-    "prompt_lens": ("pathsum.study.lens", "prompt_lens"),
-    "prompt_paths": ("pathsum.study.paths", "prompt_paths"),
-    "prompt_scores": ("pathsum.study.scores", "prompt_scores"),
-    "prompt_table": ("pathsum.study.cross", "prompt_table"),
-    "verify": ("pathsum.study.verify", "verify"),
     "toys": ("pathsum.toys", None),
-    **{name: ("pathsum.study.readings", name) for name in _READINGS},
+    **{name: ("pathsum.report.readings", name) for name in (*_READINGS, *_PROMPTS)},
 }
 
 __all__ = sorted(_PLACES)

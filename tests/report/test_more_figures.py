@@ -152,8 +152,9 @@ def test_whiskers_are_drawn_of_what_terms_are_worth(every, name):
     figure = figure_of(Result(result.reading, known, result.manifest))
     whiskers = [row for row in rows_of(figure) if row.get("error") == 0.125 and row["value"] is not None]
     assert whiskers and all(row["high"] - row["low"] == pytest.approx(0.5, abs=1e-4) for row in whiskers)
-    rules = [part for part in _marks(figure.to_dict()) if part.get("style") == "whisker"]
-    assert rules
+    assert any(mark.get("style") == "whisker" for mark in _marks(figure.to_dict()))
+    ends = [(each["x"]["field"], each["x2"]["field"]) for each in encodings(figure.to_dict()) if "x2" in each]
+    assert set(ends) == {("low", "high")}
 
 
 def _marks(part) -> list[dict]:

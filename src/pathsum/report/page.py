@@ -12,15 +12,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import altair as alt
 import jinja2
-import vl_convert
 from markupsafe import Markup
 
 from pathsum.report import sections
 from pathsum.report.evidence import circuits
 from pathsum.report.figures.style import PAGE, theme
 from pathsum.report.gallery import Drawing, drawings
+from pathsum.report.standalone import as_script, vega_bundle
 from pathsum.report.story import first_manifest
 from pathsum.report.tables import reading_table, roles_table
 from pathsum.report.tokens import printable
@@ -64,20 +63,6 @@ def page_spec(drawing: Drawing) -> dict[str, Any]:
     spec = drawing.figure.to_dict()
     spec.pop("config", None)
     return spec
-
-
-def as_script(value: Any) -> Markup:
-    """JSON that may stand in a script element whatever it contains."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-
-
-@cache
-def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script, of the version Altair writes for."""
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    known = vl_convert.get_vegalite_versions()
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version if version in known else None)
 
 
 @cache

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pathsum.errors import StudyError
 from pathsum.report.figures.style import Figure
+from pathsum.report.standalone import figure_page
 
 FORMATS = (".svg", ".png", ".pdf", ".html")
 
@@ -18,9 +19,15 @@ def check_figure_place(path: Path) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Written beside `path` and renamed. Raises `StudyError` for a name that says no format."""
+    """Written beside `path` and renamed; `.html` is one file that needs no network.
+
+    Raises `StudyError` for a name that says no format.
+    """
     check_figure_place(path)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
         beside = Path(folder) / path.name
-        figure.save(str(beside), scale_factor=2 if path.suffix == ".png" else 1)
+        if path.suffix == ".html":
+            beside.write_text(figure_page(figure.to_dict()), encoding="utf-8")
+        else:
+            figure.save(str(beside), scale_factor=2 if path.suffix == ".png" else 1)
         beside.replace(path)
