@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 import pathsum
 from explorers import FAST, explorer, finished
@@ -164,6 +166,19 @@ def test_what_a_reading_refuses_is_told(client, reading, parameters, error, told
     else:
         assert (job["state"], job["error"]) == ("failed", error) and told in job["detail"]
         assert told in answer.json()["detail"]
+
+
+def test_a_default_text_that_says_nothing_is_an_answer_with_its_reason(tmp_path):
+    tokenizer = Tokenizer(WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    pathsum.save(tmp_path / "words", pathsum.toys.induction_model(d_vocab=3, n_ctx=48).weights, tokenizer)
+    with explorer(tmp_path / "cache", str(tmp_path / "words")) as client:
+        for reading in ("bigrams", "attention"):
+            job = finished(client, start(client, {"model": "words", "reading": reading}))
+            assert job["state"] == "done", job
+            answer = client.get(f"/api/jobs/{job['id']}/answer").json()
+            assert answer["rows"] == [] and "at least 2" in answer["manifest"]["not_applicable"]
+        wanted = {"model": "words", "reading": "bigrams", "parameters": {"text": "anything"}}
+        assert finished(client, start(client, wanted))["error"] == "TextError"
 
 
 def test_a_process_that_dies_is_told(client):

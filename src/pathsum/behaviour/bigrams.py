@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from pathsum.errors import TextError
 from pathsum.weights.weights import Weights
 
 AT_ONCE = 1 << 22
@@ -33,7 +34,9 @@ class BigramComparison:
 
 
 def bigram_counts(sequences: Int[Tensor, "sequence pos"], d_vocab: int) -> Int[Tensor, "pairs 3"]:
-    """(first, second, count) for every bigram that occurs."""
+    """(first, second, count) for every bigram that occurs. Raises `TextError` where there is none."""
+    if sequences.shape[1] < 2:
+        raise TextError(f"the text has {sequences.shape[1]} token(s); bigrams need at least 2")
     codes = (sequences[:, :-1] * d_vocab + sequences[:, 1:]).flatten()
     values, counts = codes.unique(return_counts=True)
     return torch.stack([values // d_vocab, values % d_vocab, counts], dim=1)

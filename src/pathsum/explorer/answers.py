@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pathsum.errors import NotApplicable, StudyError
+from pathsum.errors import NotApplicable, StudyError, TextError
 from pathsum.explorer.ask import PATHS, Ask
 from pathsum.explorer.prompts import prompt_tokens
 from pathsum.paths.logits import Expansion, expand
@@ -38,10 +38,20 @@ def answer(ask: Ask, model: Model, kept: dict[str, Any]) -> dict[str, Any]:
     try:
         found = read_one(reading.name, subject, **ask.options)
     except NotApplicable as error:
-        facts = manifest(subject, reading, dict(ask.options)) | {"not_applicable": str(error)}
-        found = Result(reading, table(reading, []), facts)
+        found = _nothing(ask, manifest(subject, reading, dict(ask.options)), error)
+    except TextError as error:
+        if ask.text is not None or ask.context is not None:
+            raise
+        # Nobody chose this text, and the manifest would cut it again: what is known without it.
+        known = {"model": model.name, "weights_sha256": subject.digest, "spec": model.spec.to_dict()}
+        found = _nothing(ask, known | {"reading": reading.name, "options": dict(ask.options)}, error)
     give_back_freed_memory()
     return found.to_dict()
+
+
+def _nothing(ask: Ask, known: dict[str, Any], why: Exception) -> Result:
+    reading = BY_NAME[ask.reading]
+    return Result(reading, table(reading, []), known | {"not_applicable": str(why)})
 
 
 def paths_ask(prompt: str, at: int, target: str, against: str, limit: int = 20, seconds: float = 10.0) -> Ask:

@@ -10,6 +10,7 @@ from pathsum.explorer.opened import Opened
 from pathsum.explorer.refused import Refused
 from pathsum.explorer.view import View
 from pathsum.report.evidence import circuits
+from pathsum.report.figures.of import caption_of, figure_of
 from pathsum.report.gallery import Drawing, drawings
 from pathsum.report.page import as_script, page_spec
 from pathsum.report.tables import reading_table, roles_table
@@ -62,13 +63,22 @@ def prompt_of(view: View, opened: Opened) -> str:
 
 def content(page: str, opened: Opened, results: dict[str, Result]) -> dict[str, Any]:
     """All that the page's template shows of these results. Within `alone`."""
-    drawn = [one for one in _drawings(opened, results) if page not in SECTIONS or one.section == SECTIONS[page]]
+    if page == "readings":
+        drawn = [drawing for one in results.values() for drawing in _own_drawing(one)]
+    else:
+        drawn = [one for one in _drawings(opened, results) if page not in SECTIONS or one.section == SECTIONS[page]]
     found: dict[str, Any] = {"results": results, "drawings": drawn}
     found["specs"] = {drawing.name: as_script(page_spec(drawing)) for drawing in drawn}
     if page in ("", "heads"):
         found |= {"roles": roles_table(results), "circuits": circuits(results) if page == "" else []}
     shown = {"composition": ("composition", "matching"), "readings": tuple(results)}.get(page, ())
     return found | {"tables": [reading_table(results[name], ROWS) for name in shown]}
+
+
+def _own_drawing(result: Result) -> list[Drawing]:
+    """The reading's figure, where it has one."""
+    figure, reading = figure_of(result), result.reading
+    return [] if figure is None else [Drawing(reading.name, "readings", reading.title, caption_of(result), figure)]
 
 
 def _drawings(opened: Opened, results: dict[str, Result]) -> list[Drawing]:

@@ -31,21 +31,23 @@ const keep = (state) => {
   history.replaceState(history.state, "", url);
 };
 
-const chosen = () => {
+// Of that, what this model has: beside another one it may have fewer heads, and other tokens.
+const chosen = (index) => {
   const query = new URLSearchParams(location.search);
   const found = {};
-  if (query.get("head")) found.head = query.get("head");
+  if (index.heads.some((head) => head.name === query.get("head"))) found.head = query.get("head");
   if (query.get("mode")) found.mode = query.get("mode");
-  if (/^\d+$/.test(query.get("token") || "")) found.token = Number(query.get("token"));
+  const token = query.get("token") || "";
+  if (/^\d+$/.test(token) && Number(token) < index.tokens.length) found.token = Number(token);
   return found;
 };
 
 const VIEWS = {
-  attention: (root, { model, prompt }) =>
-    attention(root, {
-      index: () => asked("/api/attention", { model, prompt }),
-      head: (head) => asked("/api/attention/head", { model, prompt, head }),
-    }, chosen(), keep),
+  attention: async (root, { model, prompt }) => {
+    const index = await asked("/api/attention", { model, prompt });
+    const head = (name) => asked("/api/attention/head", { model, prompt, head: name });
+    return attention(root, { index: async () => index, head }, chosen(index), keep);
+  },
   paths: async (root, { model, prompt, at, target, against }) => {
     const query = { model, prompt, target, against };
     const first = await asked("/api/paths", { ...query, at });
@@ -54,13 +56,16 @@ const VIEWS = {
       at: async (place) => (place === first.at ? first : pathsAt(query, place)),
     }, { at: first.at }, ({ at }) => keep({ at }));
   },
-  head: (root, { model }) =>
-    headPage(root, {
-      index: () => asked("/api/heads", { model }),
+  head: async (root, { model }) => {
+    const index = await asked("/api/heads", { model });
+    const token = new URLSearchParams(location.search).get("token") || "";
+    return headPage(root, {
+      index: async () => index,
       head: (head) => asked("/api/head", { model, head }),
       find: async (text) => (await asked("/api/tokens", { model, text })).map(({ id, text }) => [id, text]),
       token: (head, token) => asked("/api/head/token", { model, head, token }),
-    }, { ...chosen(), token: new URLSearchParams(location.search).get("token") || "" }, keep),
+    }, { ...chosen({ heads: index.heads, tokens: [] }), token }, keep);
+  },
 };
 
 const startView = (root) => {
