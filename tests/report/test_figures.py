@@ -153,6 +153,11 @@ def test_on_the_page_colours_are_the_page_s_own(drawn):
     assert theme(PAGE)["range"]["category"][0] == "var(--blue)"
 
 
+def test_files_have_fonts_of_one_width_wherever_they_are_opened(drawn):
+    assert theme(PRINT)["font"].startswith("Arial, 'Liberation Sans'")
+    assert "system-ui" not in svg(drawn["diagram"].figure)
+
+
 def test_models_of_any_depth_draw_what_they_have(plain):
     subject, found = plain
     names = [drawing.name for drawing in drawings(subject, found) if svg(drawing.figure)]

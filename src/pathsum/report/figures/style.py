@@ -41,13 +41,17 @@ PRINT = Palette("#1b1f24", "#5b6570", "#d5dae0", "#ffffff", "#0072b2", "#d55e00"
 PAGE = Palette(*(f"var(--{role})" for role in ("ink", "muted", "line", "paper", "blue", "orange", "green")))
 
 
+FILE_FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
+"""Of one width wherever a file is opened, so that no word is cut off where it was laid out."""
+
+
 def theme(palette: Palette) -> dict[str, Any]:
     """A Vega configuration: quiet axes, the palette's colours, no background of its own."""
     text = {"labelColor": palette.ink, "titleColor": palette.ink, "titleFontWeight": "normal", "labelFontSize": 11}
     lines = {"gridColor": palette.line, "domainColor": palette.muted, "tickColor": palette.muted}
     return {
         "background": palette.paper if palette is PRINT else "transparent",
-        "font": "system-ui, 'Liberation Sans', 'DejaVu Sans', sans-serif",
+        "font": FILE_FONT if palette is PRINT else "system-ui, 'Liberation Sans', 'DejaVu Sans', sans-serif",
         "view": {"stroke": None},
         "axis": {**text, **lines, "titleFontSize": 12},
         "legend": {**text, "titleFontSize": 12, "symbolStrokeColor": palette.ink, "symbolBaseFillColor": palette.ink,
