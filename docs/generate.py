@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pathsum.report.figures import FIGURES
 from pathsum.study.catalogue import PAPER, READINGS
 from pathsum.study.reading import Reading
 
@@ -10,7 +11,8 @@ START = f"""# Readings
 
 Generated from the catalogue (`pathsum.study.catalogue`) by `docs/generate.py`. Sections are those of “{PAPER}”
 (Elhage et al. 2021). Every reading is a function, `pathsum.NAME(model)`, which returns a table (`.frame`) with
-everything its numbers depend on (`.manifest`), and a command, `pathsum NAME MODEL`, with `--json` and `--csv`.
+everything its numbers depend on (`.manifest`), and a command, `pathsum NAME MODEL`, with `--json` and `--csv`. Where it
+has a figure, that is `.figure`, and `--figure FILE`: [figures](figures.md).
 *GL* columns are unchanged under any invertible change of the residual stream's basis, *O* columns under rotations only.
 A cell that is undefined is NaN in the table and `null` in JSON, never zero.
 
@@ -25,7 +27,8 @@ def page() -> str:
 def _section(reading: Reading) -> str:
     rows = [f"| `{c.name}` | {c.unit or '–'} | {_escaped(c.meaning)} | {c.invariance} |" for c in _columns(reading)]
     head = f"## {reading.name}\n\n**{reading.title}.** Paper: {reading.section}. Needs {', '.join(reading.needs)}.\n\n"
-    return head + "| column | unit | meaning | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    drawn = f"*Figure.* {_escaped(FIGURES[reading.name].caption)}\n\n" if reading.name in FIGURES else ""
+    return head + drawn + "| column | unit | meaning | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
 def _columns(reading: Reading) -> list:

@@ -40,6 +40,14 @@ def test_the_page_of_models_names_every_family():
     assert set(named) - {"model_type"} == set(FAMILIES)
 
 
+def test_the_examples_of_figures_run_and_save_them(tmp_path, monkeypatch):
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "figures.md").read_text(encoding="utf-8"), re.S):
+        exec(compile(example, "figures.md", "exec"), {"__name__": "example"})
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "pairs.pdf", "training.svg"}
+
+
 def test_the_example_of_a_family_runs(capsys):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(encoding="utf-8"), re.S)
     exec(compile(example, "models.md", "exec"), {"__name__": "example"})
