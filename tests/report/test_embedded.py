@@ -52,15 +52,15 @@ def test_tokens_of_the_sample_come_first_then_frequent_ones(hostile):
 def test_what_does_not_fit_is_left_out_and_said(hostile, results, monkeypatch):
     monkeypatch.setattr(embedded, "ATTENTION_BYTES", 2 * 48 * 49)
     monkeypatch.setattr(embedded, "TABLE_BYTES", 60 * 16 * 2)
-    monkeypatch.setattr(embedded, "SEARCHED", 1)
+    monkeypatch.setattr(embedded, "CARRIED", 1)
     attention, head, paths = embedded.embedded_views(hostile, results)
     assert attention.left_out == "The page holds 2 of 4 heads; pathsum explore shows all of them."
     held = unpacked(attention.packed)
     assert list(held["heads"]) == ["L0H0", "L1H1"] == [each["name"] for each in held["index"]["heads"]]
     assert head.left_out == "The page holds 2 of 4 heads' tables; pathsum explore shows all of them."
     assert list(unpacked(head.packed)["heads"]) == ["L0H0", "L0H1", "L1H0", "L1H1"]
-    assert paths.left_out == "The page holds 2 of 48 predictions; pathsum explore shows all of them."
-    assert unpacked(paths.packed)["index"]["held"] == [46, 47]
+    assert paths.left_out == "The page holds 1 of 48 predictions; pathsum explore shows all of them."
+    assert unpacked(paths.packed)["index"]["held"] == [47]
 
 
 def test_whole_views_say_nothing_of_it(hostile, results):

@@ -7,7 +7,8 @@ import cases
 import oracle
 from pathsum.errors import NotApplicable
 from pathsum.paths.logits import expand
-from pathsum.report.views.paths import path_view
+from pathsum.report.views.path_table import path_table
+from pathsum.report.views.paths import PathView, path_view
 from pathsum.runs.run import run
 from pathsum.weights.model import Model
 
@@ -28,13 +29,8 @@ def listed(case: cases.Case, at: int, target: int, versus: int | None) -> dict[s
     return found
 
 
-@pytest.mark.parametrize("against", [False, True])
-@pytest.mark.parametrize("case", cases.CASES, ids=repr)
-def test_every_part_is_the_sum_of_its_paths(case, against):
-    tokens = case.tokens.tolist()
-    versus = (tokens[AT + 1] + 1) % case.spec.d_vocab if against else None
-    terms = listed(case, AT, tokens[AT + 1], versus)
-    found = path_view(expansion_of(case), AT, versus=versus, count=5)
+def holds(found: PathView, terms: dict[str, float]) -> None:
+    """Every part of a view is the sum of its paths."""
     size = max(map(abs, terms.values())) + 1e-300
     near = lambda a, b: abs(a - b) <= 1e-10 * size
     order = lambda name: name.count("→")
@@ -54,6 +50,30 @@ def test_every_part_is_the_sum_of_its_paths(case, against):
     for row in found.paths:
         assert near(row["value"], terms[row["name"]])
     assert near(found.rest + sum(row["value"] for row in found.paths), found.value)
+
+
+@pytest.mark.parametrize("against", [False, True])
+@pytest.mark.parametrize("case", cases.CASES, ids=repr)
+def test_every_part_is_the_sum_of_its_paths(case, against):
+    tokens = case.tokens.tolist()
+    versus = (tokens[AT + 1] + 1) % case.spec.d_vocab if against else None
+    holds(path_view(expansion_of(case), AT, versus=versus, count=5), listed(case, AT, tokens[AT + 1], versus))
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=repr)
+def test_all_predictions_at_once_are_each_its_own(case):
+    expansion, tokens = expansion_of(case), case.tokens.tolist()
+    table = path_table(expansion)
+    for at in (0, AT, len(tokens) - 1):
+        found, alone = table.view(at, count=5), path_view(expansion, at, count=5)
+        holds(found, listed(case, at, int(table.targets[at]), None))
+        assert found.target == alone.target and found.certified
+        assert found.positions == pytest.approx(alone.positions, abs=1e-9)
+        for row, other in zip(found.paths, alone.paths, strict=True):
+            if row["name"] == other["name"]:
+                assert abs(row["from_value"]) == pytest.approx(abs(other["from_value"]), rel=1e-9, abs=1e-12)
+            assert abs(row["value"]) == pytest.approx(abs(other["value"]), rel=1e-9)
+        assert found.bound <= abs(found.paths[-1]["value"])
 
 
 def test_the_target_is_what_follows_and_after_the_last_the_first_choice():

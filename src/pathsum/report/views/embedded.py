@@ -20,6 +20,7 @@ from pathsum.report.tokens import visible
 from pathsum.report.views.attention import LONGEST, AttentionView
 from pathsum.report.views.head import head_page
 from pathsum.report.views.packed import Places, packed
+from pathsum.report.views.path_table import path_table
 from pathsum.report.views.paths import path_view
 from pathsum.report.views.token_tables import token_tables
 from pathsum.runs.graded import FrozenRun, frozen_run
@@ -35,10 +36,10 @@ TABLE_TOKENS = 100
 """Tokens whose tables a page has at least, where it has a head's."""
 NEIGHBOURS = 5
 """Entries of such a table, one way."""
-SEARCHED = 20_000_000_000
-"""Layers² × heads × positions × d_model × nodes of the searches for a page's predictions: a quarter of a minute."""
-PREDICTIONS = 2
-"""That a page has at least."""
+CARRIED = 3_000
+"""Paths of a model that are carried forward one by one, for all predictions at once; of more, one prediction's are
+searched, for some `SEARCH_SECONDS`."""
+SEARCH_SECONDS = 5
 WIDTH = 64
 """Nodes of a search."""
 
@@ -106,19 +107,20 @@ def head_view(subject: Subject, results: dict[str, Result]) -> EmbeddedView:
 
 
 def paths_view(frozen: FrozenRun) -> EmbeddedView:
-    """The prediction after every token of the sample text, or after its last ones where a search takes long."""
-    spec, n = frozen.weights.spec, len(frozen.run.tokens)
-    once = max(1, spec.n_layers**2 * spec.n_heads * n * spec.d_model * WIDTH)
-    held = range(max(0, n - max(PREDICTIONS, SEARCHED // once)), n)
-    expansion = Expansion(frozen)
+    """The prediction after every token of the sample text; of a model of many paths, which are searched, the last."""
+    n, expansion = len(frozen.run.tokens), Expansion(frozen)
     tokens = [visible(text, LONGEST) for text in frozen.run.token_strings]
-    views = {at: path_view(expansion, at, width=WIDTH).to_dict() for at in held}
-    data = {"index": {"tokens": tokens, "held": None if len(held) == n else list(held)}, "at": views}
+    if expansion.counts() <= CARRIED:
+        table = path_table(expansion)
+        views = {at: table.view(at).to_dict() for at in range(n)}
+    else:
+        views = {n - 1: path_view(expansion, seconds=SEARCH_SECONDS, width=WIDTH).to_dict()}
+    data = {"index": {"tokens": tokens, "held": None if len(views) == n else list(views)}, "at": views}
     return EmbeddedView(
         "paths", "Paths to a prediction", "Paths",
         "Choose a token to see what made the model expect the next one as it did: its logit, less the mean of all "
         "logits, as a sum over every path through the model. Shaded: the tokens that the paths start from.",
-        left_out_words(n, len(held), "predictions"), packed(data),
+        left_out_words(n, len(views), "predictions"), packed(data),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from pathsum.paths.search import strongest_paths
 from pathsum.report.tokens import visible
 from pathsum.runs.graded import streams
 from pathsum.runs.linear import head_covectors, mixed_values
+from pathsum.runs.run import Run
 from pathsum.weights.tokens import token_strings
 
 LONGEST = 40
@@ -72,8 +73,7 @@ def path_view(
     """
     run = expansion.run
     at = place(run, at)
-    if target is None:
-        target = int(run.tokens[at + 1] if at + 1 < len(run.tokens) else run.logits[at].argmax())
+    target = following(run, at) if target is None else target
     others = 0.0 if versus is not None else -1 / run.model.spec.d_vocab
     direction = torch.full((1, run.model.spec.d_vocab), others, dtype=run.logits.dtype)
     direction[0, target] += 1
@@ -105,12 +105,7 @@ def _orders_and_sources(readout: Readout) -> tuple[list[dict[str, Any]], list[di
     direct, through = values[:, 0].tolist(), values[:, 1:].sum(1).tolist()
     sources = [{"name": name, "direct": one, "through_heads": other}
                for name, one, other in zip(table.labels[0], direct, through, strict=True)]  # fmt: skip
-    size = lambda row: -max(abs(row["direct"]), abs(row["through_heads"]))
-    shown, rest = _split(sorted(sources, key=size))
-    if rest:
-        both = {key: sum(row[key] for row in rest) for key in ("direct", "through_heads")}
-        shown.append({"name": f"{len(rest)} others", **both})
-    return orders, shown
+    return orders, listed(sources, "direct", "through_heads")
 
 
 @torch.no_grad()
@@ -121,10 +116,7 @@ def _last_heads(readout: Readout) -> list[dict[str, Any]]:
         r = head_covectors(block, seen, readout.covectors[0])
         added = (mixed_values(block, seen, x) * r).sum((-1, -2)).tolist()
         rows += [{"name": head.name, "value": value} for head, value in zip(block.heads, added, strict=True)]
-    shown, rest = _split(sorted(rows, key=lambda row: -abs(row["value"])))
-    if rest:
-        shown.append({"name": f"{len(rest)} others", "value": sum(row["value"] for row in rest)})
-    return shown
+    return listed(rows, "value")
 
 
 def _path_row(readout: Readout, path, value: float, total: float, strings: list[str]) -> dict[str, Any]:
@@ -135,9 +127,18 @@ def _path_row(readout: Readout, path, value: float, total: float, strings: list[
     return row | {"from_token": strings[most], "from_position": most, "from_value": shares[most].item()}
 
 
-def _split(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The first `MOST`, and the others where there are two at least."""
-    return (rows, []) if len(rows) <= MOST + 1 else (rows[:MOST], rows[MOST:])
+def following(run: Run, at: int) -> int:
+    """The token that follows; after the last the model's first choice."""
+    return int(run.tokens[at + 1] if at + 1 < len(run.tokens) else run.logits[at].argmax())
+
+
+def listed(rows: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    """The first `MOST` by the largest of these numbers, and the others, where there are two at least, as one row."""
+    rows = sorted(rows, key=lambda row: -max(abs(row[key]) for key in keys))
+    if len(rows) <= MOST + 1:
+        return rows
+    rest = rows[MOST:]
+    return [*rows[:MOST], {"name": f"{len(rest)} others", **{key: sum(row[key] for row in rest) for key in keys}}]
 
 
 def _rounded(data: Any) -> Any:
