@@ -166,6 +166,16 @@ def _marks(part) -> list[dict]:
     return own + [found for each in part.values() for found in _marks(each)]
 
 
+def test_the_last_orders_of_a_deep_model_that_save_nothing_are_one_bar():
+    gains = [1.0, 4.0, 0.5, 1e-4, 2e-4, -1e-4]
+    frame = pl.DataFrame({"order": range(6), "gain": gains, "gain_error": [0.1] * 6})
+    bars = {
+        row["name"]: row["value"] for row in rows_of(figures.order_bars(frame, {n: f"order {n}" for n in range(6)}))
+    }
+    assert bars == {"order 0": 1.0, "order 1": 4.0, "order 2": 0.5, "orders 3 to 5": pytest.approx(2e-4)}
+    assert len(rows_of(figures.order_bars(frame.head(4), {n: f"order {n}" for n in range(4)}))) == 4
+
+
 # ---- heads ----
 
 

@@ -15,14 +15,17 @@ REMOVED = (
     Measure("cost_frozen", "lost by its removal, the rest frozen"),
     Measure("cost_live", "lost by its removal, the rest reacts"),
 )
+SEEN = 2e-3
+"""Of the largest: what is smaller is not seen."""
 MOST = 24
 """Paths or virtual heads drawn: the most costly to leave out."""
 
 
 def order_bars(importance: pl.DataFrame, names: dict[int, str]) -> Figure:
-    """What each order of terms saves; `names` says what to call an order."""
+    """What each order of terms saves; `names` says what to call an order. The last that save nothing are one bar."""
     frame = importance.filter(pl.col("order") >= 0)
     frame = frame.with_columns(pl.Series("name", [names[order] for order in frame["order"]], pl.String))
+    frame = _end_as_one(frame)
     chart = panels(frame, "name", [Measure("gain", "", "loss saved, nats per token")], width=420)
     return finished(chart, "Loss saved by each order of terms, with two standard errors.")
 
@@ -78,6 +81,9 @@ def carried_bars(carried: pl.DataFrame) -> Figure:
 def source_lines(importance_sources: pl.DataFrame) -> Figure:
     """What terms from each kind of source are worth, order by order: alone, and when left out."""
     titles = {"gain_alone": "saved by them alone", "cost_without": "lost without them"}
+    sizes = importance_sources.with_columns(pl.max_horizontal(pl.col(name).abs() for name in titles).alias("size"))
+    last = sizes.filter(pl.col("size") >= SEEN * pl.col("size").max())["order"].max()
+    importance_sources = importance_sources.filter(pl.col("order") <= last)
     kinds = importance_sources["kind"].unique(maintain_order=True).to_list()
     charts = []
     for column, title in titles.items():
@@ -87,9 +93,10 @@ def source_lines(importance_sources: pl.DataFrame) -> Figure:
         )
         base = alt.Chart(inline(ends.select("kind", "order", column, f"{column}_error", "low", "high"))).encode(
             x=alt.X("order:O", title="heads in a term", axis=alt.Axis(labelAngle=0, grid=False)),
-            color=alt.Color("kind:N", scale=alt.Scale(domain=kinds), title="source"),
+            color=alt.Color("kind:N", scale=alt.Scale(domain=kinds), title="source",
+                            legend=alt.Legend(symbolStrokeWidth=0)),
             tooltip=["kind:N", "order:O", *(alt.Tooltip(f"{c}:Q", format=".4f") for c in (column, f"{column}_error"))],
-        )
+        )  # fmt: skip
         y = alt.Y(f"{column}:Q", title="nats per token")
         dash = alt.StrokeDash("kind:N", scale=alt.Scale(domain=kinds), title="source")
         shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds), title="source")
@@ -107,6 +114,18 @@ def repeat_losses(repeats: pl.DataFrame, uniform: float) -> Figure:
     measure = Measure("loss", "", "loss, nats per token; dashed: a uniform guess", uniform)
     chart = panels(frame, "name", [measure], width=420, digits=".2f")
     return finished(chart, "Loss in each copy of repeated random tokens.")
+
+
+def _end_as_one(frame: pl.DataFrame) -> pl.DataFrame:
+    """The last orders, each of which saves next to nothing, as one row; its error is not known."""
+    gains = frame["gain"].fill_nan(None)
+    seen = (gains.abs() >= SEEN * (gains.abs().max() or 0.0)).fill_null(True)  # type: ignore[operator]
+    shown = int(seen.arg_true().max() or 0) + 1  # type: ignore[arg-type]
+    rest = frame.slice(shown)
+    if rest.height < 2:
+        return frame
+    name = f"orders {rest['order'][0]} to {rest['order'][-1]}"
+    return pl.concat([frame.head(shown), pl.DataFrame({"name": name, "gain": rest["gain"].sum()})], how="diagonal")
 
 
 def _measured(frame: pl.DataFrame) -> list[Measure]:
