@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import pathsum
-from cases import BY_NAME, CASES
+from cases import BY_NAME, CASES, agree
 from pathsum.errors import ExpansionTooLarge
 from pathsum.paths.cross import cross
 from pathsum.paths.lens import by_layer, by_order
@@ -132,6 +132,20 @@ def test_so_are_several_texts_and_a_run_in_half_precision(name, kept):
     few, every = expand(few), expand(every)
     assert few.run.frozen.layers[0].pattern.dtype == torch.float32
     same([few.by_order(), few.run.frozen.layers[0].scores], [every.by_order(), every.run.frozen.layers[0].scores])
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_covectors_may_pass_a_few_at_a_time(case, monkeypatch):
+    """Two orders, readings or texts at once, or one: the same sums."""
+    texts = torch.stack([case.tokens, case.tokens.flip(0)])
+    directions = torch.randn(3, case.spec.d_vocab, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    whole = [expand(recorded(case, None, tokens)).toward(directions).by_source for tokens in (case.tokens, texts)]
+    for size in (1, 2 * case.spec.d_model * len(case.tokens)):
+        monkeypatch.setattr("pathsum.runs.linear.AT_ONCE", size)
+        for tokens, wanted in zip((case.tokens, texts), whole, strict=True):
+            found = expand(recorded(case, None, tokens)).toward(directions).by_source
+            for name, values in wanted.items():
+                agree(found[name], values)
 
 
 # ---- the budget of a prompt ----

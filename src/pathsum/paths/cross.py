@@ -97,20 +97,23 @@ def _head_order(readout: Readout) -> Labelled:
 
 def _by_head_source_position(readout: Readout) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
     """`[head, source, position, read, *batch]`: backward, a covector for each last head, orders summed."""
-    g = readout.covectors.unsqueeze(0)
+    blocks = readout.frozen.blocks
+    g = readout.covectors.new_zeros(1 + sum(block.n_heads for block in blocks), *readout.covectors.shape)
+    g[0] = readout.covectors
     names, found = [DIRECT], {}
 
     def end(layer: int) -> None:
         for name, x in readout.sources.items():
             if source_layer(name) == layer:
-                found[name] = torch.einsum("...pd,h...pd->hp...", x, g)
+                found[name] = torch.einsum("...pd,h...pd->hp...", x, g[: len(names)])
 
     for block, seen in reversed(list(readout.frozen.layers)):
         end(block.layer)
         r = head_covectors(block, seen, readout.covectors)
         # What already has its last head goes on through all heads; the readout itself (`direct`) through none.
-        g = torch.cat([g[:1], g[1:] + heads_transposed(block, seen, g[1:])])
-        g = torch.cat([g, each_head_transposed(block, seen, r).movedim(-3, 0)])
+        known = len(names)
+        g[1:known] += heads_transposed(block, seen, g[1:known])
+        g[known : known + block.n_heads] = each_head_transposed(block, seen, r).movedim(-3, 0)
         names += [head.name for head in block.heads]
     end(-1)
     sources = tuple(readout.sources)

@@ -3,6 +3,8 @@
 Everything here is of folded weights. `x` may carry extra leading axes (order, path) before the run's own batch axes.
 """
 
+from math import prod
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +13,9 @@ from torch.nn.functional import linear
 from pathsum.runs.attention import attend, per_head, split_heads
 from pathsum.runs.forward import FrozenLayer
 from pathsum.weights.blocks import Block
+
+AT_ONCE = 1 << 25
+"""Numbers of covectors that pass a layer's heads backward at once: 128 MB in float32."""
 
 
 def mixed_values(block: Block, seen: FrozenLayer, x: Float[Tensor, "*any pos d_model"]) -> Tensor:
@@ -90,6 +95,12 @@ def one_head_transposed(
 
 def heads_transposed(block: Block, seen: FrozenLayer, g: Float[Tensor, "*any pos d_model"]) -> Tensor:
     """The transpose of `heads_output`: `⟨heads_output(x), g⟩ = ⟨x, heads_transposed(g)⟩`, `[..., pos, d_model]`."""
-    moved = attend(seen.pattern.mT, head_covectors(block, seen, g))
-    by_values = moved.unflatten(-3, (-1, block.group)).sum(-3)
-    return linear(by_values.transpose(-3, -2).flatten(-2), block.W_V.flatten(0, 1).mT) * seen.attention_scale[..., None]
+    back, W_V, own = seen.pattern.mT, block.W_V.flatten(0, 1).mT, seen.attention_scale.dim() + 1
+    flat = g.reshape(-1, *g.shape[g.dim() - own :])
+    found = torch.empty_like(flat)
+    # A few at a time: on the way there are several copies of them.
+    for some, out in zip(*(each.split(max(1, AT_ONCE // prod(flat.shape[1:]))) for each in (flat, found)), strict=True):
+        moved = attend(back, head_covectors(block, seen, some))
+        by_values = moved.unflatten(-3, (-1, block.group)).sum(-3)
+        out[:] = linear(by_values.transpose(-3, -2).flatten(-2), W_V) * seen.attention_scale[..., None]
+    return found.view(g.shape)
