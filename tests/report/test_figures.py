@@ -29,8 +29,9 @@ def svg(figure) -> str:
 
 
 def test_a_two_layer_model_has_every_figure(drawn):
-    assert list(drawn) == ["eigenvalues", "lags", "diagram", "effects", "corner", "patterns", "repeats", "orders",
-                           "layers", "last_heads"]  # fmt: skip
+    assert list(drawn) == ["eigenvalues", "spectra", "lags", "positional", "diagram", "effects", "corner", "induction",
+                           "patterns", "repeats", "loss_by_position", "bigram_pairs", "importance", "importance_layers",
+                           "importance_heads"]  # fmt: skip
 
 
 def test_every_figure_is_valid_and_draws(drawn):
@@ -162,5 +163,5 @@ def test_models_of_any_depth_draw_what_they_have(plain):
     subject, found = plain
     names = [drawing.name for drawing in drawings(subject, found) if svg(drawing.figure)]
     depth = subject.model.spec.n_layers
-    assert ("diagram" in names) == (depth > 1) and ("lags" in names) == (depth > 0) and "orders" in names
+    assert ("diagram" in names) == (depth > 1) and ("lags" in names) == (depth > 0) and "importance" in names
     assert len(head_table(found)) == depth * subject.model.spec.n_heads

@@ -76,7 +76,7 @@ def test_there_are_exactly_our_scripts(seen):
 
 def test_every_figure_finds_its_specification(seen):
     wanted = [attributes["data-spec"] for _, attributes in seen.tags if "data-spec" in attributes]
-    assert len(wanted) == 10
+    assert len(wanted) == 15
     for name in wanted:
         assert json.loads(seen.scripts[name])["$schema"]
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import log
 
 import polars as pl
 
@@ -13,9 +12,15 @@ from pathsum.report.figures.style import MOST_HEADS, Figure
 from pathsum.report.heads import head_table
 from pathsum.report.partners import circuit_pairs, composition_pairs
 from pathsum.report.patterns import heads_to_show, pattern_table, sample_labels
-from pathsum.report.story import order_name, spec_of
 from pathsum.study.result import Result
 from pathsum.study.subject import Subject
+
+TERMS = {
+    "bigram_pairs": "The direct path against bigrams",
+    "importance": "By order",
+    "importance_layers": "By layer of the last head",
+    "importance_heads": "By last head",
+}
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,15 @@ class Drawing:
 def drawings(subject: Subject, results: dict[str, Result]) -> list[Drawing]:
     """The figures for which there is something to draw, in the page's order."""
     heads = head_table(results)
-    found = [*_of_heads(results, heads), *_of_composition(results, heads), *_of_induction(subject, results)]
-    return [*found, *_of_terms(results)]
+    found = [*_of_heads(results, heads), *_of_composition(results, heads), *_of_induction(subject, results, heads)]
+    return [*found, *_of_terms(results, heads)]
+
+
+def _own(results: dict[str, Result], heads: pl.DataFrame, name: str, section: str, title: str) -> Iterator[Drawing]:
+    """A reading's own figure, as every face of it shows it."""
+    figure = figures.figure_of(results[name], heads) if name in results else None
+    if figure is not None:
+        yield Drawing(name, section, title, figures.caption_of(results[name]), figure)
 
 
 def _of_heads(results: dict[str, Result], heads: pl.DataFrame) -> Iterator[Drawing]:
@@ -46,12 +58,14 @@ def _of_heads(results: dict[str, Result], heads: pl.DataFrame) -> Iterator[Drawi
             f"square roots of moduli over the head's largest.{few}",
             figures.eigenvalue_scatter(results["eigenvalues"].frame, heads),
         )  # fmt: skip
+    yield from _own(results, heads, "spectra", "heads", "Do heads copy? Two answers")
     if _has(results, "attention"):
         yield Drawing(
             "lags", "heads", "How far back heads look",
             f"Mean attention to the token 0, 1, 2 … positions back, on the text.{few}",
             figures.lag_profiles(results["attention"].frame),
         )  # fmt: skip
+    yield from _own(results, heads, "positional", "heads", "What positions alone say")
 
 
 def _of_composition(results: dict[str, Result], heads: pl.DataFrame) -> Iterator[Drawing]:
@@ -74,7 +88,7 @@ def _of_composition(results: dict[str, Result], heads: pl.DataFrame) -> Iterator
     )  # fmt: skip
 
 
-def _of_induction(subject: Subject, results: dict[str, Result]) -> Iterator[Drawing]:
+def _of_induction(subject: Subject, results: dict[str, Result], heads: pl.DataFrame) -> Iterator[Drawing]:
     pairs = circuit_pairs(results)
     if len(pairs.drop_nulls(["copying_score", "matching_score"])):
         yield Drawing(
@@ -83,6 +97,7 @@ def _of_induction(subject: Subject, results: dict[str, Result]) -> Iterator[Draw
             "its strongest sure K-composition, or else its strongest. Induction heads match (high) and copy (right).",
             figures.matching_against_copying(pairs),
         )  # fmt: skip
+    yield from _own(results, heads, "induction", "induction", "The three tests of an induction head")
     shown = heads_to_show(results) if _has(results, "induction") else []
     if shown:
         yield Drawing(
@@ -91,27 +106,13 @@ def _of_induction(subject: Subject, results: dict[str, Result]) -> Iterator[Draw
             f"again are induction. Attention below {FAINT} is not drawn.",
             figures.attention_patterns(pattern_table(subject, shown), sample_labels(subject)),
         )  # fmt: skip
-    if _has(results, "repeats"):
-        yield Drawing(
-            "repeats", "induction", "Random tokens, three times over",
-            "Loss in each copy; the dashed rule is a uniform guess.",
-            figures.repeat_losses(results["repeats"].frame, log(spec_of(results)["d_vocab"])),
-        )  # fmt: skip
+    yield from _own(results, heads, "repeats", "induction", "Random tokens, three times over")
+    yield from _own(results, heads, "loss_by_position", "induction", "Does context help?")
 
 
-def _of_terms(results: dict[str, Result]) -> Iterator[Drawing]:
-    if _has(results, "importance"):
-        frame = results["importance"].frame
-        names = {int(order): order_name(int(order)) for order in frame["order"]}
-        yield Drawing("orders", "terms", "By order", "Loss saved by each order of terms after the ones above it, from "
-                      "a uniform guess on, with attention patterns as they were.",
-                      figures.order_bars(frame, names))  # fmt: skip
-    if _has(results, "importance_layers"):
-        yield Drawing("layers", "terms", "By layer of the last head", "",
-                      figures.layer_bars(results["importance_layers"].frame))  # fmt: skip
-    if _has(results, "importance_heads"):
-        yield Drawing("last_heads", "terms", "By last head", "",
-                      figures.head_bars(results["importance_heads"].frame))  # fmt: skip
+def _of_terms(results: dict[str, Result], heads: pl.DataFrame) -> Iterator[Drawing]:
+    for name, title in TERMS.items():
+        yield from _own(results, heads, name, "terms", title)
 
 
 def _has(results: dict[str, Result], name: str) -> bool:

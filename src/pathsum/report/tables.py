@@ -55,7 +55,7 @@ def reading_table(result: Result, rows: int = ROWS) -> Table:
 
 
 def roles_table(results: dict[str, Result]) -> Table:
-    """One row a head: what it is by the stated thresholds, its scores, and its strongest skip-trigram."""
+    """One row a head: what it is by the stated thresholds, its scores, and where any has one its best skip-trigram."""
     table = head_table(results)
     best = _best_trigrams(results)
     names = {
@@ -73,6 +73,8 @@ def roles_table(results: dict[str, Result]) -> Table:
         for row in table.iter_rows(named=True)
     ]  # fmt: skip
     columns = tuple(Column(name, unit, meaning) for name, (unit, meaning) in names.items())
+    if not best:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Table("roles", "Heads", "", columns, rows, len(rows))
 
 
