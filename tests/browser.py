@@ -1,25 +1,32 @@
 """A page in the system's Chromium, as a reader has it: no network, errors are failures. Skips where there is none."""
 
+import atexit
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
+@cache
+def _started(program: str):
+    """The browser, once a process, whichever modules use the fixture."""
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    playwright = sync.sync_playwright().start()
+    atexit.register(playwright.stop)
+    return playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+
+
 @pytest.fixture(scope="session")
-def chromium() -> Iterator:
+def chromium():
     """The browser, started once."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         pytest.skip(f"no browser here: none of {', '.join(NAMES)} is installed")
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    return _started(found)
 
 
 @contextmanager
