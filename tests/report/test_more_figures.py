@@ -82,7 +82,7 @@ def test_what_has_nothing_to_draw_has_no_figure(every):
     assert figure_of(every["describe"]) is None and caption_of(every["describe"]) == ""
 
 
-@pytest.mark.parametrize("name", [*FIGURES.keys() - ASKED - {"pointer"}])
+@pytest.mark.parametrize("name", sorted(FIGURES.keys() - ASKED - {"pointer"}))
 def test_what_has_a_colour_has_a_shape_a_dash_or_a_mark_too(every, name):
     found = encodings(figure_of(every[name], head_table(every)).to_dict())
     coloured, told = (
