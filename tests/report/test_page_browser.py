@@ -8,7 +8,7 @@ from pathsum.paths.logits import Expansion
 from pathsum.report.page import report_page
 from pathsum.report.tokens import visible
 from pathsum.report.views.embedded import sample_run
-from pathsum.report.views.paths import path_view
+from pathsum.report.views.path_table import path_table
 from pathsum.report.views.token_tables import token_tables
 
 
@@ -86,7 +86,7 @@ def test_a_prediction_is_taken_apart_where_one_clicks(chromium, url, hostile):  
     with opened(chromium, url) as page:
         view = shown(page, "paths")
         view.locator("[data-at='20']").click()
-        expected = path_view(Expansion(sample_run(hostile)), 20)
+        expected = path_table(Expansion(sample_run(hostile))).view(20)
         page.wait_for_function("document.querySelector('#view-paths .prediction').textContent.includes('position 20')")
         said = view.locator(".prediction").inner_text()
         assert f"{expected.value:+.2f} nats" in said and f"{hostile_paths(expected):,} paths" in said
