@@ -45,6 +45,8 @@ MODULES = (
 
 def report_page(subject: Subject, results: dict[str, Result]) -> str:
     """The whole page as HTML."""
+    # Runs of the readings are over; the page's own is of the sample alone.
+    subject.forget("folded", "tables", "text_run", "frozen_text", "repeats", "frozen_repeats", "removal_run")
     drawn = drawings(subject, results)
     return _template().render(
         title=printable(first_manifest(results)["model"]),

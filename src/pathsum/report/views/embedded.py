@@ -89,7 +89,7 @@ def head_view(subject: Subject, results: dict[str, Result]) -> EmbeddedView:
     one = 4 * 3 * NEIGHBOURS
     heads = heads_within(results, TABLE_BYTES // (one * min(TABLE_TOKENS, vocabulary)))
     tokens = tokens_within(subject, TABLE_BYTES // (one * len(heads)))
-    found = {name: token_tables(subject.tables, name, tokens, NEIGHBOURS) for name in heads}
+    found = {name: token_tables(subject.frozen_weights, name, tokens, NEIGHBOURS) for name in heads}
     places = Places.of(tokens, list(found.values()))
     with_tables = left_out_words(len(notes), len(heads), "heads' tables")
     data = {
