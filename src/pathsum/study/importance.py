@@ -31,7 +31,8 @@ from pathsum.study.subject import REMOVALS, Subject
 from pathsum.weights.weights import head_index
 
 RERUN = 5 * REMOVALS
-"""Parameters × tokens that may be run where heads are removed from a text one by one: some minutes."""
+"""Parameters × tokens that may be run where heads are removed from a text one by one: it is asked for, so that it may
+take five times as long as what is not."""
 Measure = Callable[[FrozenRun, Int[Tensor, " row"]], Mapping[Any, Tensor]]
 """Of one block of contexts: by name, numbers at the rows given, which are the last axis."""
 
