@@ -1,12 +1,17 @@
 """Readings of a text position by position and pair by pair."""
 
+import polars as pl
 import pytest
 import torch
 
+import cases
 import pathsum
 from pathsum.behaviour.losses import next_token_losses
+from pathsum.study import on_tokens
+from pathsum.study.composition import composition
 from pathsum.study.result import read_one
 from pathsum.study.subject import Subject
+from pathsum.weights.model import Model
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +57,14 @@ def test_bigram_pairs_are_tokens_as_text_the_most_frequent_first(subject):
 def test_a_count_nobody_could_read_is_refused(subject, count):
     with pytest.raises(pathsum.PathsumError, match=f"count is {count}"):
         read_one("bigram_pairs", subject, count=count)
+
+
+@pytest.mark.parametrize(("name", "least"), [("two-layer", 10.0), ("mixtral", 0.0), ("gpt_oss", 0.0)])
+def test_partners_are_those_of_the_composition_table(name, least, monkeypatch):
+    """The strongest K-composition above the baseline among sure ones: of rotary heads over all distances."""
+    monkeypatch.setattr(on_tokens, "PARTNER_Z", least)
+    case = cases.BY_NAME.get(name)
+    subject = Subject(pathsum.open(name) if case is None else Model(name, case.weights))
+    table = composition(subject, delta="rms").filter(pl.col("kind") == "K", pl.col("effect") > 0, pl.col("z") >= least)
+    expected = {row["destination"]: row["source"] for row in table.reverse().to_dicts()}
+    assert expected and on_tokens.k_partners(subject) == expected

@@ -6,12 +6,12 @@ from pathsum.behaviour.attention import lag_profile, prefix_matching, start_toke
 from pathsum.behaviour.bigrams import compare_bigrams, frequent_pairs
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, run_losses
+from pathsum.circuits.cut import compositions
 from pathsum.errors import NotApplicable
 from pathsum.paths.logits import expand
 from pathsum.paths.scores import score_errors
 from pathsum.runs.graded import FrozenRun
 from pathsum.runs.run import run_weights
-from pathsum.study.pairs import composition
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
 from pathsum.weights.tokens import token_strings
@@ -82,8 +82,8 @@ def induction(subject: Subject) -> Rows:
     """The three tests of an induction head, on random tokens repeated three times, and on the text."""
     if not subject.model.spec.n_layers:
         return []
-    partners = k_partners(subject)
     subject.forget("folded")  # before anything is run
+    partners = k_partners(subject)
     repeats, text = _attention_scores(subject.frozen_repeats), _attention_scores(subject.frozen_text)
     start = subject.repeated_tokens.shape[1] - 3 * subject.block_length
     removal = subject.removal_run
@@ -106,11 +106,16 @@ def k_partners(subject: Subject) -> dict[str, str]:
 
     Of rotary heads: the root mean square over the distances of the context.
     """
-    best: dict[str, str] = {}
-    for row in composition(subject, delta="rms"):  # largest effect first
-        if row["kind"] == "K" and row["effect"] is not None and row["effect"] > 0 and row["z"] >= PARTNER_Z:
-            best.setdefault(row["destination"], row["source"])
-    return best
+    best: dict[str, tuple[float, str]] = {}
+    for reader, writer, pairs in compositions(subject.frozen_weights, ("K",), ("rms",)):
+        if pairs is None:
+            continue
+        sure = torch.where(pairs.z >= PARTNER_Z, pairs.score - pairs.baseline, 0.0)
+        effects, places = (found.tolist() for found in sure.max(1))
+        for head, effect, place in zip(reader.names, effects, places, strict=True):
+            if effect > best.get(head, (0.0, ""))[0]:
+                best[head] = effect, writer.names[place]
+    return {head: partner for head, (_, partner) in best.items()}
 
 
 def repeats(subject: Subject) -> Rows:

@@ -11,17 +11,11 @@ from pathsum.circuits.composition import Pairs
 from pathsum.circuits.cut import compositions
 from pathsum.circuits.pointers import pointer_circuit, pointers
 from pathsum.circuits.spectra import embedding_gram, pair_eigenvalues, positivity
-from pathsum.circuits.stream import Delta, Site
+from pathsum.circuits.stream import Site
 from pathsum.circuits.tables import layer_OV, layer_QK
 from pathsum.errors import NotApplicable
-from pathsum.study.composition import composition as composition_table
 from pathsum.study.reading import Rows
 from pathsum.study.subject import Subject
-
-
-def composition(subject: Subject, *, delta: Delta = None) -> Rows:
-    """The table `composition` as rows."""
-    return composition_table(subject, delta=delta).to_dicts()
 
 
 def matching(subject: Subject, *, delta: float | int | None = None, z: int | None = None) -> Rows:

@@ -32,8 +32,6 @@ ATTENTION_BYTES = 1_500_000
 """Of patterns and effects, before they are packed."""
 TABLE_BYTES = 1_500_000
 """Of tables around tokens, before they are packed; three bytes an entry."""
-TABLE_TOKENS = 100
-"""Tokens whose tables a page has at least, where it has a head's."""
 NEIGHBOURS = 5
 """Entries of such a table, one way."""
 CARRIED = 3_000
@@ -59,8 +57,11 @@ class EmbeddedView:
 def embedded_views(subject: Subject, results: dict[str, Result]) -> list[EmbeddedView]:
     """The views there is something to show in, in the page's order."""
     frozen = sample_run(subject)
-    of_heads = [attention_view(frozen, results), head_view(subject, results)] if subject.head_names else []
-    return [*of_heads, paths_view(frozen)]
+    if not subject.head_names:
+        return [paths_view(frozen)]
+    n = len(frozen.run.tokens)
+    heads = heads_within(results, ATTENTION_BYTES // (n * (n + 1)))
+    return [attention_view(frozen, results, heads), head_view(subject, results, heads), paths_view(frozen)]
 
 
 def sample_run(subject: Subject) -> FrozenRun:
@@ -68,10 +69,8 @@ def sample_run(subject: Subject) -> FrozenRun:
     return frozen_run(run_weights(subject.model, subject.raw, subject.sample_tokens), subject.frozen_weights)
 
 
-def attention_view(frozen: FrozenRun, results: dict[str, Result]) -> EmbeddedView:
-    """Attention on the sample text, of as many heads as fit."""
-    n, every = len(frozen.run.tokens), head_table(results)["head"].to_list()
-    heads = heads_within(results, ATTENTION_BYTES // (n * (n + 1)))
+def attention_view(frozen: FrozenRun, results: dict[str, Result], heads: list[str]) -> EmbeddedView:
+    """Attention of some heads on the sample text."""
     view = AttentionView(frozen, head_notes(results))
     data = {"index": view.index(heads), "heads": {name: view.head(name).to_dict() for name in heads}}
     return EmbeddedView(
@@ -79,15 +78,14 @@ def attention_view(frozen: FrozenRun, results: dict[str, Result]) -> EmbeddedVie
         "Point at a token, or move with the arrow keys, to see where the chosen head looks from it, and which later "
         "tokens look at it. Value-weighted: attention times the length of what it moves. Effect: what looking there "
         "adds, directly, to the logit of the token that comes next, less what it adds to all logits on average.",
-        left_out_words(len(every), len(heads), "heads"), packed(data),
+        left_out_words(len(view.notes), len(heads), "heads"), packed(data),
     )  # fmt: skip
 
 
-def head_view(subject: Subject, results: dict[str, Result]) -> EmbeddedView:
-    """What is said of every head, and the tables around as many tokens as fit."""
+def head_view(subject: Subject, results: dict[str, Result], heads: list[str]) -> EmbeddedView:
+    """What is said of every head, and for some the tables around as many tokens as fit."""
     notes, vocabulary = head_notes(results), subject.model.spec.d_vocab
     one = 4 * 3 * NEIGHBOURS
-    heads = heads_within(results, TABLE_BYTES // (one * min(TABLE_TOKENS, vocabulary)))
     tokens = tokens_within(subject, TABLE_BYTES // (one * len(heads)))
     found = {name: token_tables(subject.frozen_weights, name, tokens, NEIGHBOURS) for name in heads}
     places = Places.of(tokens, list(found.values()))
