@@ -31,8 +31,8 @@ RECORDED = 150_000_000
 """Entries of attention patterns, over layers, heads and contexts, that the text's run may keep: 600 MB in float32."""
 REMOVALS = 5_000_000_000_000
 """Heads × parameters × tokens that may be run to remove every head once: some 10¹³ operations, under a minute."""
-SCORED = 4_000_000_000
-"""Heads × positions × d_vocab, the logits made to say what each head's terms are worth: half a minute or so."""
+SCORED = 2_500_000_000
+"""Heads × positions × d_vocab, the logits made to say what each head's terms are worth: under half a minute."""
 SINGLE_TOKEN = 8
 """Losses of single tokens are noisy: what is said of one position takes this many times as many contexts."""
 SAMPLE = Path(__file__).with_name("sample.txt")

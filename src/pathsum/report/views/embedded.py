@@ -37,7 +37,7 @@ NEIGHBOURS = 5
 CARRIED = 3_000
 """Paths of a model that are carried forward one by one, for all predictions at once; of more, one prediction's are
 searched, for some `SEARCH_SECONDS`."""
-SEARCH_SECONDS = 5
+SEARCH_SECONDS = 4
 WIDTH = 64
 """Nodes of a search."""
 
