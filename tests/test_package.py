@@ -1,5 +1,6 @@
 """What the package exports, and that importing it is light."""
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -27,6 +28,13 @@ def test_the_exported_names_are_these():
 
 def test_every_reading_of_the_catalogue_is_exported():
     assert set(BY_NAME) <= set(EXPORTED)
+
+
+def test_editors_complete_what_is_exported():
+    (block,) = [node for node in ast.parse(inspect.getsource(pathsum)).body if isinstance(node, ast.If)]
+    assert ast.unparse(block.test) == "TYPE_CHECKING"
+    imported = [alias.asname for statement in block.body for alias in statement.names]
+    assert sorted([*imported, "toys"]) == EXPORTED
 
 
 def test_importing_pathsum_loads_nothing_heavy():

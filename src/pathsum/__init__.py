@@ -11,6 +11,8 @@ Names are loaded when first used, so that importing pathsum is quick.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pathsum.study.catalogue import BY_NAME as _READINGS
+
 if TYPE_CHECKING:
     from pathsum.errors import PathsumError as PathsumError
     from pathsum.lowrank import LowRank as LowRank
@@ -62,12 +64,6 @@ if TYPE_CHECKING:
     from pathsum.weights.spec import Attention as Attention
     from pathsum.weights.spec import Spec as Spec
 
-_READINGS = (
-    "attention", "bigram_pairs", "bigrams", "bugs", "carried", "composition", "describe", "eigenvalues", "entries",
-    "importance", "importance_heads", "importance_layers", "importance_paths", "importance_sources", "in_context",
-    "induction", "loss_by_position", "matching", "pointer", "positional", "reconstruction", "repeats", "spectra",
-    "trigrams", "virtual",
-)  # fmt: skip
 _PROMPTS = ("prompt_expansion", "prompt_lens", "prompt_paths", "prompt_scores", "prompt_table", "verify")
 
 _PLACES = {

@@ -12,11 +12,11 @@ from pathsum.explorer.view import View
 from pathsum.report.evidence import circuits
 from pathsum.report.figures.of import caption_of, figure_of
 from pathsum.report.gallery import Drawing, drawings
-from pathsum.report.page import as_script, page_spec
+from pathsum.report.page import page_spec
+from pathsum.report.standalone import as_script
 from pathsum.report.tables import reading_table, roles_table
 from pathsum.study.catalogue import READINGS
-from pathsum.study.result import Result
-from pathsum.weights.positions import Rotary
+from pathsum.study.result import Result, report_options
 
 HEADS = ("spectra", "eigenvalues", "attention", "induction", "importance_heads", "trigrams")
 COMPOSITION = ("composition", "matching", "spectra", "attention")
@@ -47,13 +47,7 @@ def asks(page: str, view: View, opened: Opened, given: dict[str, str]) -> list[A
 
 def asks_for(names: Iterable[str], opened: Opened) -> list[Ask]:
     """These readings, as a report makes them."""
-    return [Ask(reading=name, options=_report_options(name, opened)) for name in names]
-
-
-def _report_options(name: str, opened: Opened) -> dict[str, Any]:
-    """As in a report: rotary heads compose as a function of the distance, shown as its root mean square."""
-    rotary = any(isinstance(layer.positions, Rotary) for layer in opened.model.spec.layers)
-    return {"delta": "rms"} if name == "composition" and rotary else {}
+    return [Ask(reading=name, options=report_options(name, opened.model.spec)) for name in names]
 
 
 def prompt_of(view: View, opened: Opened) -> str:

@@ -9,9 +9,10 @@ import jinja2
 from pathsum.explorer.refused import Refused
 from pathsum.report import sections
 from pathsum.report.figures.style import PAGE, theme
-from pathsum.report.numbers import count, fixed, signed
-from pathsum.report.page import as_script
-from pathsum.report.tokens import printable, visible
+from pathsum.report.numbers import fixed
+from pathsum.report.standalone import as_script
+from pathsum.report.templates import environment
+from pathsum.report.tokens import printable
 
 PAGES = {
     "": "Overview", "heads": "Heads", "composition": "Composition", "attention": "Attention", "paths": "Paths",
@@ -44,16 +45,7 @@ def refusal_page(refused: Refused, fragment: bool) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pathsum.explorer"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.globals |= {"address": address, "pages": PAGES, "sections": sections, "theme": as_script(theme(PAGE))}
-    environment.filters |= {
-        "visible": visible,
-        "printable": printable,
-        "fixed": fixed,
-        "signed": signed,
-        "count": count,
-    }
-    return environment
+    made = environment(jinja2.PackageLoader("pathsum.explorer"))
+    made.globals |= {"address": address, "pages": PAGES, "sections": sections, "theme": as_script(theme(PAGE))}
+    made.filters |= {"printable": printable, "fixed": fixed}
+    return made

@@ -8,11 +8,9 @@
 
 import json
 import re
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from pathsum.report import sections
@@ -22,6 +20,7 @@ from pathsum.report.gallery import Drawing, drawings
 from pathsum.report.standalone import as_script, vega_bundle
 from pathsum.report.story import first_manifest
 from pathsum.report.tables import reading_table, roles_table
+from pathsum.report.templates import environment
 from pathsum.report.tokens import printable
 from pathsum.report.views.embedded import embedded_views
 from pathsum.study.result import Result, manifest
@@ -48,14 +47,14 @@ def report_page(subject: Subject, results: dict[str, Result]) -> str:
     # Runs of the readings are over; the page's own is of the sample alone.
     subject.forget("folded", "tables", "text_run", "frozen_text", "repeats", "frozen_repeats", "removal_run")
     drawn = drawings(subject, results)
-    return _template().render(
+    return environment().get_template("page.html").render(
         title=printable(first_manifest(results)["model"]),
         sections=sections, results=results, circuits=circuits(results),
         drawings={name: [each for each in drawn if each.section == name] for name in (each.section for each in drawn)},
         specs={each.name: as_script(page_spec(each)) for each in drawn}, theme=as_script(theme(PAGE)),
         roles=roles_table(results), tables=[reading_table(result) for result in results.values()],
         manifest=json.dumps(manifest(subject), ensure_ascii=False, indent=1),
-        views=embedded_views(subject, results), style=_text(*STYLES), script=in_one(*MODULES),
+        views=embedded_views(subject, results), style=text_of(*STYLES), script=in_one(*MODULES),
         vega=Markup(vega_bundle() if drawn else ""),
     )  # fmt: skip
 
@@ -67,19 +66,11 @@ def page_spec(drawing: Drawing) -> dict[str, Any]:
     return spec
 
 
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string((WEB / "page.html").read_text(encoding="utf-8"))
-
-
 def in_one(*modules: str) -> Markup:
     """Modules as one: what a page cannot import from other files stands before it. Their names must differ."""
-    return Markup(re.sub(r"^import [^;]*;\n|^export ", "", _text(*modules), flags=re.MULTILINE))
+    return Markup(re.sub(r"^import [^;]*;\n|^export ", "", text_of(*modules), flags=re.MULTILINE))
 
 
-def _text(*names: str) -> Markup:
+def text_of(*names: str) -> Markup:
     """Files of our own, put in as they are."""
     return Markup("\n".join((WEB / name).read_text(encoding="utf-8") for name in names))

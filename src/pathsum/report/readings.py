@@ -1,37 +1,29 @@
 """The readings, and what is asked of one prompt, with results that show themselves: what `pathsum` exports."""
 
-from pathsum.report.shown import shown
-from pathsum.study import cross, lens, paths, prompt, readings, scores
-from pathsum.study import verify as verified
+from collections.abc import Callable
+from functools import cache
 
-attention = shown(readings.attention)
-bigram_pairs = shown(readings.bigram_pairs)
-bigrams = shown(readings.bigrams)
-bugs = shown(readings.bugs)
-carried = shown(readings.carried)
-composition = shown(readings.composition)
-describe = shown(readings.describe)
-eigenvalues = shown(readings.eigenvalues)
-entries = shown(readings.entries)
-importance = shown(readings.importance)
-importance_heads = shown(readings.importance_heads)
-importance_layers = shown(readings.importance_layers)
-importance_paths = shown(readings.importance_paths)
-importance_sources = shown(readings.importance_sources)
-in_context = shown(readings.in_context)
-induction = shown(readings.induction)
-loss_by_position = shown(readings.loss_by_position)
-matching = shown(readings.matching)
-pointer = shown(readings.pointer)
-positional = shown(readings.positional)
-reconstruction = shown(readings.reconstruction)
-repeats = shown(readings.repeats)
-spectra = shown(readings.spectra)
-trigrams = shown(readings.trigrams)
-virtual = shown(readings.virtual)
+from pathsum.report.shown import Shown, shown
+from pathsum.study import cross, lens, paths, prompt, scores
+from pathsum.study import verify as verified
+from pathsum.study.catalogue import BY_NAME
+from pathsum.study.readings import public
+
 prompt_expansion = shown(prompt.prompt_expansion)
 prompt_lens = shown(lens.prompt_lens)
 prompt_paths = shown(paths.prompt_paths)
 prompt_scores = shown(scores.prompt_scores)
 prompt_table = shown(cross.prompt_table)
 verify = shown(verified.verify)
+
+
+@cache
+def reading(name: str) -> Callable[..., Shown]:
+    """A reading of the catalogue, by name."""
+    return shown(public(name))
+
+
+def __getattr__(name: str) -> Callable[..., Shown]:
+    if name not in BY_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return reading(name)

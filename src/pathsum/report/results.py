@@ -1,15 +1,13 @@
 """All readings of one subject, one after the other: what a report and a summary are made of."""
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 from pathsum.errors import NotApplicable, StudyError, TextError
 from pathsum.study.catalogue import BY_NAME, READINGS
 from pathsum.study.reading import Reading
-from pathsum.study.result import Result, manifest, read_one, table
+from pathsum.study.result import Result, manifest, read_one, report_options, table
 from pathsum.study.subject import Subject
 from pathsum.training.machine import give_back_freed_memory
-from pathsum.weights.positions import Rotary
 
 Progress = Callable[[int, int, str], None]
 """Called with (readings done, readings in all, title of the one that starts now; "" after the last)."""
@@ -65,16 +63,10 @@ def _read(reading: Reading, subject: Subject) -> Result:
     reason = _no_room(reading, subject)
     if reason is None:
         try:
-            return read_one(reading.name, subject, **_options(reading, subject))
+            return read_one(reading.name, subject, **report_options(reading.name, subject.model.spec))
         except NotApplicable as error:
             reason = str(error)
     return Result(reading, table(reading, []), manifest(subject, reading) | {"not_applicable": reason})
-
-
-def _options(reading: Reading, subject: Subject) -> dict[str, Any]:
-    """Rotary heads compose as a function of the distance: a report shows its root mean square over the context."""
-    rotary = any(isinstance(layer.positions, Rotary) for layer in subject.model.spec.layers)
-    return {"delta": "rms"} if reading.name == "composition" and rotary else {}
 
 
 def _no_room(reading: Reading, subject: Subject) -> str | None:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from pathsum.errors import StudyError
@@ -12,7 +13,9 @@ from pathsum.study.subject import Subject
 from pathsum.weights.model import Model
 
 
-def _public(name: str) -> Callable[..., Result]:
+@cache
+def public(name: str) -> Callable[..., Result]:
+    """The reading of this name, with its options, its words and its columns in its docstring."""
     reading = BY_NAME[name]
 
     def read(
@@ -56,30 +59,3 @@ def _docstring(reading: Reading) -> str:
         f"{inspect.getdoc(reading.function)}\n\nPaper: {PAPER}, “{reading.section}”. Needs {', '.join(reading.needs)}. "
         f"Invariant under {reading.invariance} of the residual basis.\n\nColumns:\n{columns}"
     )
-
-
-describe = _public("describe")
-reconstruction = _public("reconstruction")
-bigrams = _public("bigrams")
-bigram_pairs = _public("bigram_pairs")
-spectra = _public("spectra")
-eigenvalues = _public("eigenvalues")
-composition = _public("composition")
-matching = _public("matching")
-attention = _public("attention")
-positional = _public("positional")
-pointer = _public("pointer")
-induction = _public("induction")
-repeats = _public("repeats")
-in_context = _public("in_context")
-loss_by_position = _public("loss_by_position")
-importance = _public("importance")
-importance_layers = _public("importance_layers")
-importance_heads = _public("importance_heads")
-importance_sources = _public("importance_sources")
-importance_paths = _public("importance_paths")
-virtual = _public("virtual")
-carried = _public("carried")
-entries = _public("entries")
-trigrams = _public("trigrams")
-bugs = _public("bugs")

@@ -16,6 +16,8 @@ from pathsum.study.importance import live_subject
 from pathsum.study.on_tokens import INDUCTION_THRESHOLDS, PARTNER_Z
 from pathsum.study.reading import Reading, Rows
 from pathsum.study.subject import Subject
+from pathsum.weights.positions import Rotary
+from pathsum.weights.spec import Spec
 from pathsum.weights.tokens import starts_with_bos
 
 
@@ -67,6 +69,12 @@ def read_one(name: str, subject: Subject, **options: Any) -> Result:
     reading = BY_NAME[name]
     rows: Rows | pl.DataFrame = reading.function(subject, **options)
     return Result(reading, table(reading, rows), manifest(subject, reading, options))
+
+
+def report_options(name: str, spec: Spec) -> dict[str, Any]:
+    """What a reading is asked unasked: composition of rotary heads depends on the distance, so the rms over all."""
+    rotary = any(isinstance(layer.positions, Rotary) for layer in spec.layers)
+    return {"delta": "rms"} if name == "composition" and rotary else {}
 
 
 def table(reading: Reading, rows: Rows | pl.DataFrame) -> pl.DataFrame:
