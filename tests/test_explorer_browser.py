@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+import cases
 import pathsum
 from accessible import violations
 from browser import chromium, opened  # noqa: F401
@@ -28,12 +29,13 @@ PATIENCE = 120_000
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory) -> Iterator[str]:
-    """The address of a server with a real model, another beside it, and one whose tokens try to break every page."""
+    """Of a server with a real model, another beside it, one whose tokens try to break every page, and a rotary one."""
     folder = tmp_path_factory.mktemp("explorer")
     tokenizer = Tokenizer(WordLevel({token: index for index, token in enumerate(HOSTILE)}, unk_token="🦊"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     pathsum.save(folder / "hostile", toys.induction_model(d_vocab=len(HOSTILE), n_ctx=48).weights, tokenizer)
-    models = [pathsum.open(name) for name in ("two-layer-small", "two-layer", folder / "hostile")]
+    pathsum.save(folder / "rotary", cases.BY_NAME["three_layers_rotary_rms"].weights)
+    models = [pathsum.open(name) for name in ("two-layer-small", "two-layer", folder / "hostile", folder / "rotary")]
     with socket.create_server(("127.0.0.1", 0)) as at:
         port = at.getsockname()[1]
         app = application(models, Settings(port=port, cache=folder / "cache"))
@@ -139,3 +141,27 @@ def test_hostile_tokens_are_text_on_every_page(chromium, here, path):  # noqa: F
         time.sleep(0.3)
         assert page.locator("img[src='x']").count() == 0
         assert page.locator("main script:not([type='application/json'])").count() == 0
+
+
+def test_a_rotary_heads_tables_are_at_a_distance_that_is_chosen(chromium, here):  # noqa: F811
+    with opened(chromium, f"{here}/head?model=rotary&head=L1H0&token=3", allowed=here) as page:
+        settled(page)
+        field = page.get_by_label("Distance")
+        page.get_by_text("before the softmax, at Δ 1").first.wait_for()
+        assert field.input_value() == "1"
+        field.fill("99")
+        field.press("Enter")
+        assert page.get_by_text("at Δ 99").count() == 0 and "distance=1" in page.url
+        field.fill("2")
+        field.press("Enter")
+        page.wait_for_url("**distance=2*")
+        page.get_by_text("before the softmax, at Δ 2").first.wait_for()
+        link = page.url
+    with opened(chromium, link, allowed=here) as page:
+        settled(page)
+        page.get_by_text("before the softmax, at Δ 2").first.wait_for()
+        assert page.get_by_label("Distance").input_value() == "2"
+    with opened(chromium, f"{here}/head?model=two-layer-small&head=L1H0&token=the", allowed=here) as page:
+        settled(page)
+        page.get_by_text("QK, before the softmax").first.wait_for()
+        assert not page.get_by_label("Distance").is_visible()

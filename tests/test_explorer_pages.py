@@ -5,9 +5,13 @@ import re
 from urllib.parse import quote, urlencode
 
 import pytest
+import torch
 
+import cases
 import pathsum
 from explorers import FAST, explorer
+from pathsum.report.views.token_tables import token_tables
+from pathsum.study.subject import Subject
 
 PAGES = ("", "heads", "composition", "attention", "paths", "readings", "readings?reading=describe", "head?head=L1H1")
 HOSTILE = ("<script>alert(1)</script>", "</script><b>", "\u202eabc", "a\u200bb", "👩‍👩‍👧", "\x00\x1b[2J", 
@@ -215,3 +219,24 @@ def test_a_heads_page_needs_its_readings_and_its_tables_do_not(client):
     tables = client.get("/api/head/token", params={**asked, "token": token["id"]}, headers=json).json()
     assert len(tables["sources"]) == 12 and len(tables["outs"]) == 24
     assert client.get("/api/head/token", params={**asked, "token": 10**6}, headers=json).json()["error"] == "TextError"
+
+
+def test_qk_tables_of_a_rotary_head_are_at_the_distance_that_is_asked(tmp_path):
+    pathsum.save(tmp_path / "rotary", cases.BY_NAME["three_layers_rotary_rms"].weights)
+    model = pathsum.open(tmp_path / "rotary")
+    with explorer(tmp_path / "cache", str(tmp_path / "rotary"), FAST) as client:
+        for name, turned in (("rotary", True), (FAST, False)):
+            listed = client.get("/api/heads", params={"model": name}).json()
+            assert {head["rotary"] for head in listed["heads"]} == {turned}
+        asked = {"model": "rotary", "head": "L1H0", "token": 3}
+        assert client.get("/api/head/token", params=asked).json()["sources"] is None
+        found = [client.get("/api/head/token", params={**asked, "delta": delta}).json() for delta in (0, 4)]
+        for delta, tables in zip((0, 4), found, strict=True):
+            here = token_tables(Subject(model).tables, "L1H0", torch.tensor([3]), 12, delta).to_dict(model)
+            assert {name: [tuple(pair) for pair in part] for name, part in tables.items()} == here
+        assert found[0]["outs"] == found[1]["outs"] and found[0]["sources"] != found[1]["sources"]
+        longest = model.spec.n_ctx - 1
+        assert client.get(f"/head?head=L1H0&distance={longest}").status_code == 200
+        for distance in (longest + 1, -1, "x"):
+            assert client.get(f"/head?head=L1H0&distance={distance}").status_code == 422
+            assert client.get("/api/head/token", params={**asked, "delta": distance}).status_code == 422

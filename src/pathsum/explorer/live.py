@@ -13,17 +13,19 @@ from pathsum.explorer.content import HEADS, asks_for
 from pathsum.explorer.jobs import Jobs
 from pathsum.explorer.opened import Opened
 from pathsum.explorer.refused import Refused
-from pathsum.explorer.schema import HeadFacts, HeadList, HeadOnText, Heads, PathFacts, TokenFacts, TokenFound
+from pathsum.explorer.schema import HeadFacts, HeadList, HeadName, HeadOnText, Heads, PathFacts, TokenFacts, TokenFound
 from pathsum.explorer.settings import PROMPT, TEXT
 from pathsum.paths.logits import Expansion
 from pathsum.report.views.embedded import head_notes
 from pathsum.report.views.head import head_page
 from pathsum.report.views.token_tables import find_tokens, token_tables
 from pathsum.study.result import Result
+from pathsum.weights.positions import Rotary
 from pathsum.weights.weights import head_index
 
 router = APIRouter(prefix="/api", tags=["api"], responses=REFUSALS)
 Place = Annotated[int, Query(ge=-TEXT, lt=TEXT)]
+Distance = Annotated[int | None, Query(ge=0, lt=TEXT)]
 Prompt = Annotated[str, Query(min_length=1, max_length=PROMPT)]
 STRONGEST = 12
 """Tokens of each list of a head's tables."""
@@ -71,7 +73,11 @@ def heads(model: Name, opened: TheModels, jobs: TheJobs) -> HeadList:
     one = model_named(opened, model)
     made = _results(one, jobs, HEADS)
     notes = head_notes(made) if made else {}
-    return HeadList(heads=[{"name": name, "note": notes.get(name, "")} for name in one.subject.head_names])
+    spec = one.model.spec
+    rotary = [isinstance(layer.positions, Rotary) for layer in spec.layers]
+    every = [HeadName(name=name, note=notes.get(name, ""), rotary=rotary[head_index(name, spec)[0]])
+             for name in one.subject.head_names]  # fmt: skip
+    return HeadList(heads=every, n_ctx=spec.n_ctx)
 
 
 @router.get("/head")
@@ -86,13 +92,16 @@ def head(model: Name, head: Name, opened: TheModels, jobs: TheJobs) -> HeadFacts
 
 
 @router.get("/head/token")
-def head_token(model: Name, head: Name, token: Annotated[int, Query(ge=0, lt=2**31)], opened: TheModels) -> TokenFacts:
-    """A head's OV column, QK column and QK row at a token, the strongest of each."""
+def head_token(
+    model: Name, head: Name, token: Annotated[int, Query(ge=0, lt=2**31)], opened: TheModels, delta: Distance = None
+) -> TokenFacts:
+    """A head's OV column, QK column and QK row at a token, the strongest of each; QK of a rotary head at `delta`."""
     one = model_named(opened, model)
+    one.check_distance(delta)
     if token >= one.model.spec.d_vocab:
         raise Refused(422, "TextError", f"token ids of {one.name} are from 0 to {one.model.spec.d_vocab - 1}")
     with one.alone() as subject:
-        found = token_tables(subject.tables, head, torch.tensor([token]), STRONGEST)
+        found = token_tables(subject.tables, head, torch.tensor([token]), STRONGEST, delta)
     return TokenFacts.model_validate(found.to_dict(one.model))
 
 

@@ -87,6 +87,12 @@ class Opened:
         """The prompt's tokens as they are shown."""
         return [visible(text, LONGEST) for text in token_strings(self.model, self.tokens(prompt))]
 
+    def check_distance(self, delta: int | None) -> None:
+        """Raises `Refused` (422) for a distance that no two tokens of the model have."""
+        n_ctx = self.model.spec.n_ctx
+        if delta is not None and delta >= n_ctx:
+            raise Refused(422, "NotApplicable", f"distances of {self.name} are from 0 to {n_ctx - 1}, not {delta}")
+
     def attention(self, prompt: str) -> AttentionView:
         """Where heads look in a prompt; of the last few prompts it is kept. Within `alone`.
 

@@ -49,6 +49,7 @@ def head(view: TheView, models: TheModels, jobs: TheJobs, request: Request) -> s
     """One head: what it is, whom it reads and writes to, its QK and OV tables around a token."""
     for side in sides(view, models):
         head_index(view.head, side.opened.model.spec)
+        side.opened.check_distance(view.distance)
     return _page("head", view, models, jobs, request)
 
 

@@ -137,11 +137,19 @@ class PathFacts(BaseModel):
     tokens: list[str] = Field(description="of the prompt, as they were run")
 
 
+class HeadName(BaseModel):
+    """A head, and what it is in a few words."""
+
+    name: str
+    note: str
+    rotary: bool = Field(description="its QK depends on the distance")
+
+
 class HeadList(BaseModel):
     """The heads of a model."""
 
-    heads: list[dict[str, str]]
-    held: str = ""
+    heads: list[HeadName]
+    n_ctx: int = Field(description="distances are from 0 to one less")
 
 
 class HeadFacts(BaseModel):

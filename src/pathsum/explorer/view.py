@@ -21,6 +21,8 @@ class View(BaseModel):
     versus: str = Field(default="", max_length=NAME)
     head: str = Field(default="", max_length=NAME)
     token: str = Field(default="", max_length=NAME)
+    distance: int | None = Field(default=None, ge=0, lt=TEXT)
+    """Δ of QK tables of rotary heads; `delta` is taken, by the readings."""
     prompt: str = Field(default="", max_length=PROMPT)
     at: int = Field(default=-1, ge=-TEXT, lt=TEXT)
     target: str = Field(default="", max_length=NAME)

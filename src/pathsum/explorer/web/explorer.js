@@ -58,13 +58,14 @@ const VIEWS = {
   },
   head: async (root, { model }) => {
     const index = await asked("/api/heads", { model });
-    const token = new URLSearchParams(location.search).get("token") || "";
+    const query = new URLSearchParams(location.search);
+    const token = query.get("token") || "", distance = Number(query.get("distance") || 1);
     return headPage(root, {
       index: async () => index,
       head: (head) => asked("/api/head", { model, head }),
       find: async (text) => (await asked("/api/tokens", { model, text })).map(({ id, text }) => [id, text]),
-      token: (head, token) => asked("/api/head/token", { model, head, token }),
-    }, { ...chosen({ heads: index.heads, tokens: [] }), token }, keep);
+      token: (head, token, delta) => asked("/api/head/token", { model, head, token, ...(delta === null ? {} : { delta }) }),
+    }, { ...chosen({ heads: index.heads, tokens: [] }), token, distance }, keep);
   },
 };
 

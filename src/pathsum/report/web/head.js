@@ -2,20 +2,26 @@
 import { element, svg, token, fixed, signed, grid } from "./dom.js";
 import { headChooser, firstHead } from "./heads.js";
 
-// `source`: {index(), head(name), find(text), token(head, id)}, all async. `choice`: {head, token: typed text}.
+// `source`: {index(), head(name), find(text), token(head, id, distance)}, all async.
+// `choice`: {head, token: typed text, distance: Δ of rotary heads}.
 export async function headPage(root, source, choice = {}, changed = () => {}) {
   const index = await source.index();
   if (!index.heads.length) return root.replaceChildren(element("p", { class: "quiet" }, "The model has no heads."));
-  const state = { head: firstHead(index.heads), token: "", ...choice };
+  const state = { head: firstHead(index.heads), token: "", distance: 1, ...choice };
+  const rotary = new Set(index.heads.filter((head) => head.rotary).map((head) => head.name));
+  const told = () => {
+    const { distance, ...rest } = state;
+    changed(rotary.has(state.head) ? { ...rest, distance } : rest);
+  };
   const about = element("div", { class: "about" });
-  const tables = tokenPart(source, state, index.held, changed);
+  const tables = tokenPart(source, state, index, rotary, told);
   const chooser = headChooser(index.heads, async (name) => {
     state.head = name;
     const found = await source.head(name);
     if (state.head !== name) return;
     about.replaceChildren(...aboutHead(found, (other) => chooser.choose(other)));
     tables.show();
-    changed({ ...state });
+    told();
   });
   root.replaceChildren(chooser.root, about, tables.root);
   chooser.choose(state.head);
@@ -86,25 +92,32 @@ function eigenvaluePlot(head, circuit) {
 }
 
 // The search box, what it finds, and the tables of what was chosen.
-function tokenPart(source, state, held, changed) {
+function tokenPart(source, state, index, rotary, told) {
   const input = element("input", { type: "search", class: "filter", placeholder: "Type a token", "aria-label": "Token" });
   const found = element("div", { class: "matches", role: "group", "aria-label": "Tokens found" });
   const tables = element("div", { class: "parts", "aria-live": "polite" });
+  const distance = distanceField(state, index.n_ctx, () => {
+    told();
+    show();
+  });
   const root = element("div", { class: "token-part" }, element("h3", {}, "Around a token"),
-    element("p", { class: "quiet" }, "What the head does with one token of the vocabulary, by its weights alone.", held ? ` ${held}` : ""),
-    input, found, tables);
-  let chosen = null, asked = 0;
+    element("p", { class: "quiet" }, "What the head does with one token of the vocabulary, by its weights alone.", index.held ? ` ${index.held}` : ""),
+    input, distance, found, tables);
+  let chosen = null, asked = 0, shown = 0;
   const show = async () => {
+    const turned = rotary.has(state.head);
+    distance.hidden = !turned;
+    const turn = ++shown;
     if (!chosen) return tables.replaceChildren();
-    const [id, text] = chosen, head = state.head;
-    const now = await source.token(head, id);
-    if (state.head === head && chosen[0] === id) tables.replaceChildren(...tokenTables(head, text, now));
+    const [id, text] = chosen, head = state.head, delta = turned ? state.distance : null;
+    const now = await source.token(head, id, delta);
+    if (turn === shown) tables.replaceChildren(...tokenTables(head, text, now, delta));
   };
   const choose = (match, button) => {
     chosen = match;
     found.querySelectorAll("button").forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
     state.token = match[1];
-    changed({ ...state });
+    told();
     return show();
   };
   const look = async (typed) => {
@@ -124,16 +137,29 @@ function tokenPart(source, state, held, changed) {
   return { root, show, start: () => look((input.value = state.token)) };
 }
 
-function tokenTables(head, text, found) {
+// How far back the source is, for rotary heads.
+function distanceField(state, n_ctx, changed) {
+  const input = element("input", { type: "number", min: "0", max: String(n_ctx - 1), step: "1", required: true, value: String(state.distance) });
+  input.addEventListener("change", () => {
+    if (!input.reportValidity()) return;
+    state.distance = Number(input.value);
+    changed();
+  });
+  return element("label", { class: "distance", hidden: true }, "Distance Δ ", input,
+    element("small", {}, " tokens from the source to the one that looks: QK turns with it (rotary positions). At first 1, the token just before."));
+}
+
+function tokenTables(head, text, found, delta) {
   if (!found) return [element("p", { class: "quiet" }, `The tables of ${head} are not in the page.`)];
   const list = (items, digits) => grid(["token", ""], items.map(([name, value]) => [token(name), signed(value, digits)]));
   const part = (title, items, note) => element("div", { class: "part" }, title, ...(items ? [list(items, 2)] : []),
     element("p", { class: "quiet" }, items ? note : "With rotary positions this depends on the distance; by weights alone there is no table."));
+  const scores = `QK, before the softmax${delta === null ? "" : `, at Δ ${delta}`}`;
   const half = Math.ceil(found.outs.length / 2);
   return [
     part(element("h4", {}, `${head}, attending to `, token(text), ", raises"), found.outs.slice(0, half), "OV, nats, if attended to fully"),
     part(element("h4", {}, "and lowers"), found.outs.slice(half).reverse(), "most negative first"),
-    part(element("h4", {}, token(text), " is sought by"), found.destinations, "QK, before the softmax"),
-    part(element("h4", {}, token(text), " looks for"), found.sources, "QK, before the softmax"),
+    part(element("h4", {}, token(text), " is sought by"), found.destinations, scores),
+    part(element("h4", {}, token(text), " looks for"), found.sources, scores),
   ];
 }
