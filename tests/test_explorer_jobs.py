@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -224,6 +225,29 @@ def test_what_was_left_half_written_is_swept(tmp_path):
     os.utime(old, (0, 0))
     Cache(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [fresh.name]
+
+
+def test_answers_stay_within_their_size_and_what_was_asked_for_longest_ago_goes_first(tmp_path):
+    answer = {"noise": random.Random(0).randbytes(5_000).hex()}
+    kept = lambda: sorted(file.name.partition(".")[0] for file in tmp_path.iterdir())
+    cache = Cache(tmp_path)
+    for time_of, name in enumerate("abc"):
+        cache.put(name, answer)
+        os.utime(tmp_path / f"{name}.json.gz", (time_of, time_of))
+    size = (tmp_path / "a.json.gz").stat().st_size
+    small = Cache(tmp_path, 3 * size)
+    assert kept() == ["a", "b", "c"] and small.get("a") == answer
+    small.put("d", answer)
+    assert kept() == ["a", "c", "d"]
+    Cache(tmp_path, 2 * size)
+    assert kept() == ["a", "d"]
+    Cache(tmp_path, 1).put("e", answer)
+    assert kept() == ["e"]
+
+
+def test_the_size_of_the_cache_is_the_settings(tmp_path):
+    with explorer(tmp_path, kept=12_345) as client:
+        assert client.app.app.state.jobs.cache.most == 12_345
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):

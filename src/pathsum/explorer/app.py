@@ -31,7 +31,7 @@ def application(models: Sequence[Model], settings: Settings | None = None) -> AS
     Raises `StudyError` for models that are in memory only, or a cache folder that cannot be written.
     """
     settings = Settings() if settings is None else settings
-    jobs = Jobs(Cache(settings.cache))
+    jobs = Jobs(Cache(settings.cache, settings.kept))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -14,6 +14,8 @@ PROMPT = 20_000
 """Characters of a prompt."""
 TEXT = 200_000
 """Characters of a text that readings are made on."""
+KEPT = 2_000_000_000
+"""Bytes of answers that are kept."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("0.0.0.0", "::")
 
@@ -27,6 +29,8 @@ class Settings:
     token: str | None = None
     """What every request must know; None: nothing, for an address of this machine alone."""
     cache: Path = field(default_factory=lambda: cache_folder())
+    kept: int = KEPT
+    """Bytes of answers in it."""
 
     @property
     def is_local(self) -> bool:
