@@ -57,6 +57,12 @@ def line(numbers: dict[str, Any]) -> str:
     return f"{numbers['name']:28}" + "".join(f"{cell:>10}" for cell in cells) + "".join(f"  {why}" for why in failed)
 
 
+def _write(rows: list[dict[str, Any]]) -> None:
+    beside = LATEST.with_suffix(".part")
+    beside.write_text(json.dumps(list({row["name"]: row for row in rows}.values()), indent=1) + "\n")
+    beside.replace(LATEST)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="beginnings of the benchmarks' names; all by default")
@@ -72,8 +78,8 @@ def main() -> None:
         if not given.names or any(name.startswith(start) for start in given.names):
             kept[name] = row(one)
             print(line(kept[name]), flush=True)
-    order = [*every, *(name for name in kept if name not in every)]
-    LATEST.write_text(json.dumps([kept[name] for name in order if name in kept], indent=1) + "\n")
+            # After each, so that a run that is stopped keeps what it has measured.
+            _write([kept[name] for name in [*every, *kept] if name in kept])
 
 
 if __name__ == "__main__":

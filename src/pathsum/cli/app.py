@@ -17,6 +17,7 @@ from pathsum.cli.per_source import per_source
 from pathsum.cli.read import read
 from pathsum.cli.reading import add_reading
 from pathsum.cli.scores import scores
+from pathsum.cli.sweep import sweep
 from pathsum.cli.train import train
 from pathsum.cli.verify import verify
 from pathsum.study.catalogue import READINGS
@@ -39,6 +40,7 @@ def build_app(wanted: str | None) -> typer.Typer:
     app.command("models")(models)
     app.command("train")(train)
     app.command("read")(read)
+    app.command("sweep")(sweep)
     app.command("explore")(explore)
     app.command("expand")(expand)
     app.command("scores")(scores)

@@ -54,6 +54,12 @@ def reading_table(result: Result, rows: int = ROWS) -> Table:
     return Table(reading.name, reading.title, printable(note), columns, shown, len(frame), result.approximate)
 
 
+def frame_table(name: str, title: str, frame: pl.DataFrame, columns: tuple[Column, ...]) -> Table:
+    """These columns of any table, all its rows."""
+    shown = [[_cell(name, column.name, row[column.name]) for column in columns] for row in frame.iter_rows(named=True)]
+    return Table(name, title, "", columns, shown, len(frame))
+
+
 def roles_table(results: dict[str, Result]) -> Table:
     """One row a head: what it is by the stated thresholds, its scores, and where any has one its best skip-trigram."""
     table = head_table(results)

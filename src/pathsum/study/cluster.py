@@ -62,7 +62,7 @@ def run_tasks(
         shared = (task, source, subject.model.spec, subject.seed)
         futures = [client.submit(_on_worker, *shared, *one, pure=False) for one in arguments]
         while futures:
-            yield _result(futures.pop(0))
+            yield result_of(futures.pop(0))
 
 
 def worker_count(cluster: str) -> int:
@@ -91,7 +91,8 @@ def connected(cluster: str) -> Iterator["Client"]:
         yield client
 
 
-def _result(future: "Future") -> Any:
+def result_of(future: "Future") -> Any:
+    """What a task on the cluster returns. Raises `StudyError` where every worker that tried it was lost."""
     from distributed import KilledWorker
 
     try:

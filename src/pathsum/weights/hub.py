@@ -31,3 +31,10 @@ def fetch(name: str) -> Path:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CheckpointError(f"{name} could not be fetched: {said}") from error
     return folder
+
+
+def forget(name: str) -> None:
+    """Removes the downloaded revision from the local cache; what other revisions share with it stays."""
+    folder = fetch(name)
+    hub: Any = importlib.import_module("huggingface_hub")
+    hub.scan_cache_dir().delete_revisions(folder.name).execute()

@@ -19,8 +19,8 @@ SIZE = 640, 340
 TOKENS = "format(pow(10, datum.value), '~s')"
 
 
-def composition_over_training(frames: Mapping[int, pl.DataFrame]) -> Figure:
-    """Effects of pairs of heads against tokens seen; those strongest at the end are named.
+def composition_over_training(frames: Mapping[int, pl.DataFrame], seen: str = "tokens") -> Figure:
+    """Effects of pairs of heads against tokens seen (or `seen` "step"); those strongest at the end are named.
 
     `frames` maps tokens seen to the table of the reading `composition` at that checkpoint. Raises `StudyError` for
     fewer than two.
@@ -29,17 +29,18 @@ def composition_over_training(frames: Mapping[int, pl.DataFrame]) -> Figure:
     """
     if len(frames) < 2:
         raise StudyError(f"composition over training takes two checkpoints or more, got {len(frames)}")
-    every = pl.concat([_known(frame, seen) for seen, frame in sorted(frames.items())])
+    every = pl.concat([_known(frame, at) for at, frame in sorted(frames.items())])
     # A model that has seen nothing is drawn at the left edge, half as far as the first that has.
-    least = min(seen for seen in frames if seen > 0) / 2
+    least = min(at for at in frames if at > 0) / 2
     every = every.with_columns(pl.max_horizontal("tokens", pl.lit(least)).log10().alias("power"))
     last = every.filter(pl.col("tokens") == max(frames)).sort("effect", descending=True)
     named = last.filter(pl.col("effect") > 0).head(MOST_NAMED)
     others = last.filter(~pl.col("pair").is_in(named["pair"].implode())).head(FAINT)
     shown = every.filter(pl.col("pair").is_in([*named["pair"], *others["pair"]]))
-    across, down = room_for_names(every["power"]), _span(shown["effect"])
-    x = alt.X("power:Q", title="tokens seen (logarithmic)", scale=alt.Scale(domain=[*across], nice=False),
-              axis=alt.Axis(grid=False, values=_ticks(every["power"]), labelExpr=TOKENS))  # fmt: skip
+    across, down = room_for_names(every["power"]), span(shown["effect"])
+    title = "tokens seen (logarithmic)" if seen == "tokens" else "step (logarithmic)"
+    x = alt.X("power:Q", title=title, scale=alt.Scale(domain=[*across], nice=False),
+              axis=alt.Axis(grid=False, values=ticks(every["power"]), labelExpr=TOKENS))  # fmt: skip
     y = alt.Y("effect:Q", title="composition above chance", axis=alt.Axis(grid=False),
               scale=alt.Scale(domain=[down[1], down[0]], nice=False))  # fmt: skip
     color = alt.Color("kind:N", scale=alt.Scale(domain=KINDS), title="composition")
@@ -56,14 +57,14 @@ def composition_over_training(frames: Mapping[int, pl.DataFrame]) -> Figure:
     return finished(chart.properties(width=SIZE[0], height=SIZE[1]), description)
 
 
-def _span(effects: pl.Series) -> tuple[float, float]:
+def span(effects: pl.Series) -> tuple[float, float]:
     """From the top down, 0 within, with a little room."""
     high, low = max(0.0, *effects), min(0.0, *effects)
     room = 0.04 * (high - low) or 1.0
     return high + room, low - room
 
 
-def _ticks(powers: pl.Series) -> list[float]:
+def ticks(powers: pl.Series) -> list[float]:
     """1, 2 and 5 times the powers of ten that the run passes."""
     low, high = float(powers.min() or 0), float(powers.max() or 0)  # type: ignore[arg-type]
     every = [power + log10(step) for power in range(int(low), int(high) + 1) for step in (1, 2, 5)]
