@@ -2,14 +2,18 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from pathsum.training.cost import Cost
 
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="zero-layer, one-layer, two-layer, two-layer-small or two-layer-mlp-small.")
+        str,
+        typer.Argument(help="zero-layer, one-layer, two-layer, two-layer-small, paper-two-layer or two-layer-mlp-small."),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the trained model and its checkpoints.")],
     text: Annotated[
@@ -31,11 +35,19 @@ def train(
     tiled: Annotated[float | None, typer.Option(help="Share of sequences that repeat a short stretch.")] = None,
     norm: Annotated[str | None, typer.Option(help="none, layer or rms.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the start and of the order of the data.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run would take, and train nothing.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in OUT that was interrupted.")] = False,
     devices: Annotated[int, typer.Option(help="Processes, one a device.")] = 1,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     precision: Annotated[str, typer.Option(help="bf16-mixed or 32-true.")] = "bf16-mixed",
     threads: Annotated[int | None, typer.Option(help="Threads a process; all cores by default.")] = None,
+    accumulate: Annotated[
+        int, typer.Option(min=1, help="Parts that a process takes its share of a batch in, one after the other.")
+    ] = 1,
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option(help="A tokenizer.json, or a folder with one or GPT-2's two files; default: trained on the text."),
+    ] = None,
     weights_dtype: Annotated[str, typer.Option(help="float32 or bfloat16: how models are written.")] = "float32",
 ) -> None:
     """Train a small model, attention-only or with MLPs, on a text."""
@@ -44,6 +56,7 @@ def train(
     let_waiting_threads_sleep()
     import torch
 
+    from pathsum.training.cost import cost
     from pathsum.training.recipe import recipe as named
     from pathsum.training.run_folder import Settings
     from pathsum.training.train import train as train_recipe
@@ -54,17 +67,30 @@ def train(
         precision=precision,
         threads=max(1, torch.get_num_threads() // max(1, devices)) if threads is None else threads,
         weights_dtype=weights_dtype,
+        accumulate=accumulate,
     )
     chosen = named(
         recipe, steps=steps, layers=layers, heads=heads, d_model=d_model, d_head=d_head, d_mlp=d_mlp,
         vocab=vocab, context=context, batch=batch, tiled=tiled, norm=norm, seed=seed,
     )  # fmt: skip
+    if dry_run:
+        print(taken(cost(chosen)))
+        return
     try:
-        facts = train_recipe(chosen, out, text or ["python"], settings, resume)
+        facts = train_recipe(chosen, out, text or ["python"], settings, resume, vocabulary=vocabulary)
     except KeyboardInterrupt:
         print("stopped; the same command with --resume goes on from the last saved state", file=sys.stderr)
         raise typer.Exit(130) from None
     print(summary(facts, out))
+
+
+def taken(found: "Cost") -> str:
+    """What a run takes, in words; the rate is one to divide by, not a promise."""
+    at_once = found.hours(1, 1e14, 1)
+    return (
+        f"{found.parameters / 1e6:.1f} M parameters, {found.tokens / 1e6:,.1f} M tokens, {found.operations:.2e} "
+        f"operations\n{at_once:.2g} hours at 10¹⁴ operations a second"
+    )
 
 
 def summary(facts: dict, out: Path) -> str:

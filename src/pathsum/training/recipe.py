@@ -85,9 +85,13 @@ RECIPES: dict[str, Recipe] = {
         Recipe("one-layer", layers=1, amplitude_first=0.5, steps=2000),
         Recipe("two-layer", layers=2, steps=2400),
         Recipe("two-layer-small", layers=2, heads=4, d_model=128, vocab=1024),
+        Recipe(
+            "paper-two-layer", layers=2, d_model=768, d_head=64, vocab=50_257, context=2048, batch=64, steps=76_000,
+            warm_up=2000,
+        ),
         Recipe("two-layer-mlp-small", layers=2, heads=4, d_model=128, vocab=1024, d_mlp=512),
     )
-}
+}  # fmt: skip
 
 AT_LEAST = {
     "seed": 0,

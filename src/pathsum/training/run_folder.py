@@ -7,6 +7,7 @@
 What is in `unfinished` is all that resuming needs; it is removed when the trained model is there.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import platform
@@ -21,7 +22,7 @@ from tokenizers import Tokenizer
 from pathsum.errors import TrainingError
 from pathsum.training.corpus import Corpus, read_corpus
 from pathsum.training.recipe import Recipe
-from pathsum.training.vocabulary import open_tokens, split, train_vocabulary, write_tokens
+from pathsum.training.vocabulary import given_vocabulary, open_tokens, split, train_vocabulary, write_tokens
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Settings:
     """Of each process."""
     weights_dtype: str = "float32"
     """In which models are written; `bfloat16` halves the files."""
+    accumulate: int = 1
+    """Parts that each process takes its share of a batch in: more of them need less memory."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +73,21 @@ class Run:
         }
 
 
-def start(recipe: Recipe, settings: Settings, out: Path, sources: Sequence[str | Path]) -> Run:
-    """Makes the folder of a new run and tokenizes its text.
+def start(
+    recipe: Recipe, settings: Settings, out: Path, sources: Sequence[str | Path], vocabulary: Path | None = None
+) -> Run:
+    """Makes the folder of a new run and tokenizes its text, with a vocabulary trained on it or the given one.
 
     Raises `TrainingError` where `out` already holds something, `TextError` for an unusable text.
     """
     if not _is_free(out):
         raise TrainingError(f"{out} is there already and not empty; pass --resume to go on, or another --out")
+    given = None if vocabulary is None else given_vocabulary(vocabulary, recipe.vocab)
     corpus = read_corpus(sources)
     unfinished = out / "unfinished"
     try:
         unfinished.mkdir(parents=True, exist_ok=True)
-        text = _write_text(recipe, corpus, sources, unfinished)
+        text = _write_text(recipe, corpus, sources, unfinished, given)
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)
         raise
@@ -90,7 +96,9 @@ def start(recipe: Recipe, settings: Settings, out: Path, sources: Sequence[str |
     return run
 
 
-def resume(recipe: Recipe, settings: Settings, out: Path, sources: Sequence[str | Path]) -> Run:
+def resume(
+    recipe: Recipe, settings: Settings, out: Path, sources: Sequence[str | Path], vocabulary: Path | None = None
+) -> Run:
     """The run that was begun in `out`, to go on.
 
     Raises `TrainingError` where there is none, or it was begun with another recipe, text or setting.
@@ -113,6 +121,9 @@ def resume(recipe: Recipe, settings: Settings, out: Path, sources: Sequence[str 
             f"{out} was begun with another text (sha256 {begun['text']['sha256'][:12]}…, now {digest[:12]}…); "
             "resume with the same --text"
         )
+    given = None if vocabulary is None else _digest(given_vocabulary(vocabulary, recipe.vocab))
+    if begun["text"].get("vocabulary_sha256") != given:
+        raise TrainingError(f"{out} was begun with another vocabulary; resume with the same --vocabulary, or none")
     return Run(recipe, settings, out, begun["text"])
 
 
@@ -147,9 +158,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _write_text(recipe: Recipe, corpus: Corpus, sources: Sequence[str | Path], folder: Path) -> dict[str, Any]:
+def _write_text(
+    recipe: Recipe, corpus: Corpus, sources: Sequence[str | Path], folder: Path, given: Tokenizer | None
+) -> dict[str, Any]:
     train, validation = split(corpus.shuffled(recipe.seed), recipe.held_out)
-    tokenizer = train_vocabulary(train, recipe.vocab)
+    tokenizer = train_vocabulary(train, recipe.vocab) if given is None else given
     tokenizer.save(str(folder / "tokenizer.json"))
     counts = {}
     for part, documents in (("train", train), ("validation", validation)):
@@ -162,7 +175,12 @@ def _write_text(recipe: Recipe, corpus: Corpus, sources: Sequence[str | Path], f
         "documents": len(corpus.documents),
         "tokens": counts["train"],
         "validation_tokens": counts["validation"],
+        **({} if given is None else {"vocabulary_sha256": _digest(given)}),
     }
+
+
+def _digest(tokenizer: Tokenizer) -> str:
+    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
 
 
 def _write_json(path: Path, plain: dict[str, Any]) -> None:

@@ -51,8 +51,11 @@ def train(
     settings: Settings = ONE_PROCESS,
     resume: bool = False,
     quiet: bool = False,
+    vocabulary: Path | None = None,
 ) -> dict[str, Any]:
     """Trains a model into the folder `out` and returns what its `training.json` says.
+
+    `vocabulary` is a tokenizer's file or folder; None trains one on the text.
 
     The same recipe, text and settings give the same weights, bit for bit, also when a run was killed and resumed.
     Raises `TrainingError` for a folder that is in use or a resume that does not fit, `TextError` for unusable text.
@@ -61,7 +64,7 @@ def train(
     fabric = _fabric(settings)
     prepare = run_folder.resume if resume else run_folder.start
     with Console(stderr=True, quiet=quiet).status("reading the text"):
-        run = prepare(recipe, settings, out, sources)
+        run = prepare(recipe, settings, out, sources, vocabulary)
     if (facts := run_folder.finished(out)) is not None:
         return facts
     # Bound, not passed: Fabric copies what it passes on, and refuses to copy frozen dataclasses.
@@ -155,14 +158,19 @@ def _step(worker: _Worker, tokens: Any, step: int) -> Tensor:
     """One step of training; returns the loss of this process's share of the batch."""
     recipe, fabric = worker.run.recipe, worker.fabric
     rows = fabric.to_device(batch_at(tokens, recipe, step)[fabric.global_rank :: fabric.world_size])
-    loss = worker.loss(rows[:, :-1], rows[:, 1:])
-    fabric.backward(loss)
+    parts, total = rows.chunk(worker.run.settings.accumulate), torch.zeros((), device=rows.device)
+    for at, part in enumerate(parts, start=1):
+        # Gradients of all devices are added up once, with the last part.
+        with fabric.no_backward_sync(worker.loss, enabled=at < len(parts)):
+            loss = worker.loss(part[:, :-1], part[:, 1:]) / len(parts)
+            fabric.backward(loss)
+        total += loss.detach()
     torch.nn.utils.clip_grad_norm_(worker.trainee.parameters(), recipe.clip)
     set_rates(worker.optimizers, recipe, step)
     for optimizer in worker.optimizers:
         optimizer.step()
         optimizer.zero_grad()
-    return loss.detach()
+    return total
 
 
 def _measure(worker: _Worker, progress: Progress, loss: Any, steps_a_second: float) -> None:
@@ -235,5 +243,8 @@ def _check(recipe: Recipe, settings: Settings) -> None:
             raise TrainingError(f"{name} {value!r} is not one of {', '.join(known)}")
     if settings.devices < 1 or settings.threads < 1:
         raise TrainingError(f"devices ({settings.devices}) and threads ({settings.threads}) must be at least 1")
-    if recipe.batch % settings.devices:
-        raise TrainingError(f"a batch of {recipe.batch} does not divide by {settings.devices} devices; pass --batch")
+    if settings.accumulate < 1 or recipe.batch % (settings.devices * settings.accumulate):
+        raise TrainingError(
+            f"a batch of {recipe.batch} does not divide by {settings.devices} devices × {settings.accumulate} parts; "
+            "pass --batch"
+        )

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pathsum.errors import TextError, TrainingError
+from pathsum.errors import CheckpointError, TextError, TrainingError
+from pathsum.weights.tokenizer import tokenizer_beside, tokenizer_from
 
 END_OF_TEXT = "<|endoftext|>"
 """Token 0: put between documents."""
@@ -37,6 +38,30 @@ def train_vocabulary(documents: Sequence[str], size: int) -> Tokenizer:
             "pass more text or a smaller --vocab"
         )
     return tokenizer
+
+
+def given_vocabulary(place: Path, size: int) -> Tokenizer:
+    """A vocabulary that was trained before: a `tokenizer.json`, or a folder with one or with GPT-2's two files.
+
+    Raises `TrainingError` where there is none, it has not `size` tokens, or none of them ends a document.
+    """
+    try:
+        found = tokenizer_beside(place) if place.is_dir() else tokenizer_from(place)
+    except CheckpointError as error:
+        raise TrainingError(str(error)) from error
+    if found is None:
+        raise TrainingError(
+            f"{place} holds no vocabulary; give a tokenizer.json, or a folder with one, with vocab.json and merges.txt "
+            "or with encoder.json and vocab.bpe"
+        )
+    if found.get_vocab_size() != size:
+        raise TrainingError(
+            f"{place} has {found.get_vocab_size():,} tokens, the recipe asks for {size:,}; "
+            f"pass --vocab {found.get_vocab_size()}"
+        )
+    if found.token_to_id(END_OF_TEXT) is None:
+        raise TrainingError(f"{place} has no token {END_OF_TEXT}, which ends a document")
+    return found
 
 
 def write_tokens(tokenizer: Tokenizer, documents: Sequence[str], path: Path, at_once: int = 256) -> int:

@@ -10,6 +10,8 @@ from pathsum.errors import CheckpointError
 from pathsum.weights.files import read_json
 from pathsum.weights.weights import Weights
 
+GPT2 = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+"""Names of the two files of a byte-level BPE: as checkpoints have them, and as GPT-2's first release did."""
 GivenTokenizer = Any
 """None, a path, a `tokenizers.Tokenizer`, or an object with a `backend_tokenizer` (transformers)."""
 
@@ -30,9 +32,13 @@ def tokenizer_beside(folder: Path) -> Tokenizer | None:
         return _read(folder / "tokenizer.json")
     if (folder.parent / "training.json").is_file() and (folder.parent / "tokenizer.json").is_file():
         return _read(folder.parent / "tokenizer.json")
-    vocab, merges = folder / "vocab.json", folder / "merges.txt"
-    if not vocab.is_file() or not merges.is_file():
-        return None
+    for vocab, merges in ((folder / one, folder / other) for one, other in GPT2):
+        if vocab.is_file() and merges.is_file():
+            return _of_two_files(vocab, merges)
+    return None
+
+
+def _of_two_files(vocab: Path, merges: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
     except Exception as error:  # tokenizers raises bare Exception
