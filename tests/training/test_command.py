@@ -65,6 +65,8 @@ def test_the_summary_says_when_induction_appeared(tmp_path: Path) -> None:
 def test_a_model_that_cannot_have_induction_is_not_blamed_for_it() -> None:
     one_layer = FACTS | {"recipe": {"name": "one-layer", "layers": 1}, "induction": None}
     assert "induction" not in summary(one_layer, Path("out"))
+    smeared = FACTS | {"recipe": {"name": "one-layer", "layers": 1, "smeared_keys": True}, "induction": None}
+    assert "induction did not appear" in summary(smeared, Path("out"))
     zero_layer = one_layer | {"recipe": {"name": "zero-layer", "layers": 0}, "head": None}
     assert "best head" not in summary(zero_layer, Path("out"))
 

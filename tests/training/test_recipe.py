@@ -21,6 +21,14 @@ def test_the_recipe_with_mlps_is_the_other_one_but_for_them() -> None:
     assert recipe("one-layer", d_mlp=24).spec().d_mlp == 24
 
 
+def test_the_recipes_of_one_layer_that_mix_positions_have_all_else_in_common() -> None:
+    smeared, convolution = recipe("one-layer-smeared-small"), recipe("one-layer-convolution-small")
+    (facts,), (others,) = smeared.spec().layers, convolution.spec().layers
+    assert (facts.smeared_keys, facts.convolution, others.smeared_keys, others.convolution) == (True, None, False, 3)
+    changed = dataclasses.replace(smeared, name=convolution.name, smeared_keys=False, convolution=3)
+    assert changed == dataclasses.replace(convolution, amplitude_first=smeared.amplitude_first)
+
+
 def test_any_depth_is_a_change_of_a_recipe() -> None:
     spec = recipe("two-layer", layers=5, heads=2, seed=None).spec()
     amplitudes = [layer.positions.amplitude for layer in spec.layers if isinstance(layer.positions, Sinusoidal)]
@@ -46,6 +54,8 @@ def test_an_unknown_recipe_suggests_the_nearest() -> None:
         ({"d_mlp": -1}, "d_mlp is -1, must be at least 0"),
         ({"d_mlp": 1.5}, r"d_mlp is 1\.5, must be a whole number"),
         ({"d_mlp": "four"}, "d_mlp is 'four', must be a whole number"),
+        ({"convolution": 1}, "convolution is 1, which mixes nothing; give at least 2 positions, or 0 for none"),
+        ({"convolution": 3, "smeared_keys": True}, "both mix keys; train with one of them"),
         ({"layers": 0, "d_mlp": 8}, "without layers there are no MLPs; give layers, or d_mlp 0"),
         ({"tiled": 1.5}, "tiled is 1.5, must be from 0 to 1"),
         ({"norm": "batch"}, "norm is 'batch', must be one of none, layer, rms"),

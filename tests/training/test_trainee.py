@@ -16,9 +16,14 @@ from pathsum.weights.shapes import shapes
 
 SMALL = recipe("two-layer-small", d_model=16, heads=2, d_head=4, vocab=300, context=32)
 WITH_MLPS = dataclasses.replace(SMALL, d_mlp=24)
+SMEARED, CONVOLUTION = dataclasses.replace(SMALL, smeared_keys=True), dataclasses.replace(SMALL, convolution=3)
 
 
-@pytest.mark.parametrize(("chosen", "a_layer"), [(SMALL, 4), (WITH_MLPS, 6)], ids=["attention only", "MLPs"])
+@pytest.mark.parametrize(
+    ("chosen", "a_layer"),
+    [(SMALL, 4), (WITH_MLPS, 6), (SMEARED, 5), (CONVOLUTION, 7)],
+    ids=["attention only", "MLPs", "smeared keys", "convolution"],
+)
 def test_weights_are_views_of_the_parameters_in_the_canonical_shapes(chosen: Recipe, a_layer: int) -> None:
     trainee = Trainee(chosen)
     tensors = trainee.weights().tensors()
@@ -37,9 +42,9 @@ def test_the_forward_pass_reads_heads_without_copying_them() -> None:
 
 
 @pytest.mark.parametrize("norm", ["none", "layer", "rms"])
-@pytest.mark.parametrize("d_mlp", [0, 24])
-def test_trained_and_opened_logits_are_the_oracles(norm: str, d_mlp: int, tmp_path: Path) -> None:
-    trainee = Trainee(dataclasses.replace(SMALL, norm=norm, d_mlp=d_mlp)).double()
+@pytest.mark.parametrize("changes", [{}, {"d_mlp": 24}, {"smeared_keys": True}, {"convolution": 3}], ids=str)
+def test_trained_and_opened_logits_are_the_oracles(norm: str, changes: dict, tmp_path: Path) -> None:
+    trainee = Trainee(dataclasses.replace(SMALL, norm=norm, **changes)).double()
     generator = torch.Generator().manual_seed(2)
     for parameter in trainee.parameters():  # As after some training: matrices and gains of any size.
         parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
@@ -82,6 +87,24 @@ def test_muon_trains_heads_and_mlps_and_adamw_the_rest() -> None:
     assert {names[id(parameter)] for parameter in adamw.param_groups[0]["params"]} == {
         "W_E", "W_U", "L0_attention_norm", "L1_attention_norm", "L0_mlp_norm", "L1_mlp_norm", "final_norm",
     }  # fmt: skip
+
+
+def test_gates_have_a_rate_of_their_own_and_no_decay() -> None:
+    muon, adamw = optimizers_of(Trainee(dataclasses.replace(SMEARED, rate_smear=0.07)))
+    assert len(muon.param_groups[0]["params"]) == 2 * 4
+    ends, gates = adamw.param_groups
+    assert (ends["lr"], len(ends["params"])) == (SMALL.rate_ends, 2)
+    assert (gates["lr"], gates["weight_decay"]) == (0.07, 0.0)
+    assert [gate.tolist() for gate in gates["params"]] == [[-1.5, -1.5], [-1.5, -1.5]]
+
+
+def test_a_convolution_starts_as_none() -> None:
+    tokens = torch.arange(20)
+    plain, mixing = (forward(Trainee(chosen).weights(), tokens).residual for chosen in (SMALL, CONVOLUTION))
+    assert torch.equal(plain, mixing)
+    trainee = Trainee(CONVOLUTION)
+    (_, adamw) = optimizers_of(trainee)
+    assert len(adamw.param_groups[0]["params"]) == 2 + 2 * 3
 
 
 def test_a_model_without_layers_needs_adamw_alone() -> None:

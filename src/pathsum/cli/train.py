@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 def train(
     recipe: Annotated[
         str,
-        typer.Argument(help="zero-layer, one-layer, two-layer, two-layer-small, paper-two-layer or two-layer-mlp-small."),
+        typer.Argument(
+            help="zero-layer, one-layer, two-layer, two-layer-small, paper-two-layer, two-layer-mlp-small, "
+            "one-layer-smeared-small or one-layer-convolution-small."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the trained model and its checkpoints.")],
     text: Annotated[
@@ -29,6 +32,16 @@ def train(
     d_model: Annotated[int | None, typer.Option(help="Width of the residual stream.")] = None,
     d_head: Annotated[int | None, typer.Option(help="Width of a head.")] = None,
     d_mlp: Annotated[int | None, typer.Option(help="Hidden units of each layer's MLP; 0: no MLPs.")] = None,
+    smeared_keys: Annotated[
+        bool | None,
+        typer.Option("--smeared-keys/--no-smeared-keys", help="Mix each key with the one before it, by a gate a head."),
+    ] = None,
+    smear_start: Annotated[
+        float | None, typer.Option(help="The gates' logit at the start; −1.5: a fifth is the key's own.")
+    ] = None,
+    convolution: Annotated[
+        int | None, typer.Option(help="Mix queries, keys and values of this many positions; 0: not.")
+    ] = None,
     vocab: Annotated[int | None, typer.Option(help="Tokens in the vocabulary, trained on the text.")] = None,
     context: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
     batch: Annotated[int | None, typer.Option(help="Sequences a step, over all devices.")] = None,
@@ -71,6 +84,7 @@ def train(
     )
     chosen = named(
         recipe, steps=steps, layers=layers, heads=heads, d_model=d_model, d_head=d_head, d_mlp=d_mlp,
+        smeared_keys=smeared_keys, smear_start=smear_start, convolution=convolution,
         vocab=vocab, context=context, batch=batch, tiled=tiled, norm=norm, seed=seed,
     )  # fmt: skip
     if dry_run:
@@ -100,8 +114,14 @@ def summary(facts: dict, out: Path) -> str:
     found = facts["induction"]
     if found:
         lines += [f"induction appeared at step {found['step']} ({found['tokens'] / 1e6:.1f} M tokens)"]
-    elif facts["recipe"]["layers"] > 1:
+    elif _can_have_induction(facts["recipe"]):
         lines += ["induction did not appear; train longer (--steps), or on more code"]
     if facts["head"]:
         lines += [f"best head {facts['head']}: prefix matching {facts['prefix_matching']:.2f}"]
     return "\n".join(lines)
+
+
+def _can_have_induction(recipe: dict) -> bool:
+    """Two layers can; one that mixes positions too."""
+    mixes = recipe.get("smeared_keys", False) or recipe.get("convolution", 0)
+    return recipe["layers"] > 1 or (recipe["layers"] == 1 and bool(mixes))

@@ -1,5 +1,7 @@
 """Muon for the layers' matrices, AdamW for the rest; plain AdamW does not find induction heads in the same time."""
 
+from typing import Any
+
 from torch.optim import AdamW, Muon, Optimizer
 
 from pathsum.training.recipe import Recipe
@@ -9,7 +11,9 @@ from pathsum.training.trainee import Trainee
 def optimizers_of(trainee: Trainee) -> list[Optimizer]:
     """The optimizers of a model in training; a model without layers needs AdamW alone."""
     recipe = trainee.recipe
-    adamw = AdamW(trainee.other_parameters(), lr=recipe.rate_ends, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    groups: list[dict[str, Any]] = [{"params": trainee.other_parameters()}]
+    groups += [{"params": gates, "lr": recipe.rate_smear, "weight_decay": 0.0}] if (gates := trainee.gates()) else []
+    adamw = AdamW(groups, lr=recipe.rate_ends, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
     matrices = trainee.layer_matrices()
     return [Muon(matrices, lr=recipe.rate_heads, momentum=0.95, weight_decay=0.0), adamw] if matrices else [adamw]
 

@@ -51,15 +51,24 @@ class Recipe:
     """Largest norm of the gradient."""
     query_key_start: float = 0.2
     """Shrinks W_Q and W_K at the start: attention begins nearly uniform."""
+    smeared_keys: bool = False
+    """Each key is mixed with the one before it, by a gate a head that is trained."""
+    smear_start: float = -1.5
+    """The gate's logit at the start: σ of it is the share of the key's own position."""
+    rate_smear: float = 0.03
+    """Learning rate of AdamW for the gates."""
+    convolution: int = 0
+    """Queries, keys and values are mixed with those of so many positions, themselves included; 0: not."""
     held_out: float = 0.02
     """Share of the documents kept for validation."""
     seed: int = 0
 
     def spec(self) -> Spec:
         """The model's shapes and facts."""
+        mixing: dict[str, Any] = {"smeared_keys": self.smeared_keys, "convolution": self.convolution or None}
         amplitudes = [self.amplitude_first] + [self.amplitude_later] * (self.layers - 1)
         facts = tuple(
-            Attention(Sinusoidal(amplitude), score_scale=1 / math.sqrt(self.d_head))
+            Attention(Sinusoidal(amplitude), score_scale=1 / math.sqrt(self.d_head), **mixing)
             for amplitude in amplitudes[: self.layers]
         )
         return Spec(
@@ -83,6 +92,14 @@ RECIPES: dict[str, Recipe] = {
     for recipe in (
         Recipe("zero-layer", layers=0, steps=2000),
         Recipe("one-layer", layers=1, amplitude_first=0.5, steps=2000),
+        Recipe(
+            "one-layer-smeared-small", layers=1, heads=4, d_model=128, vocab=1024, amplitude_first=0.5, steps=1200,
+            smeared_keys=True,
+        ),
+        Recipe(
+            "one-layer-convolution-small", layers=1, heads=4, d_model=128, vocab=1024, amplitude_first=0.5, steps=1200,
+            convolution=3,
+        ),
         Recipe("two-layer", layers=2, steps=2400),
         Recipe("two-layer-small", layers=2, heads=4, d_model=128, vocab=1024),
         Recipe(
@@ -100,6 +117,7 @@ AT_LEAST = {
     "d_model": 1,
     "d_head": 1,
     "d_mlp": 0,
+    "convolution": 0,
     "vocab": 257,
     "context": 12,
     "steps": 1,
@@ -125,6 +143,8 @@ def recipe(name: str, **changes: Any) -> Recipe:
     chosen = dataclasses.replace(RECIPES[name], **given)
     if chosen.d_mlp and not chosen.layers:
         raise TrainingError(f"d_mlp is {chosen.d_mlp}, but without layers there are no MLPs; give layers, or d_mlp 0")
+    if chosen.convolution and chosen.smeared_keys:
+        raise TrainingError("smeared keys and a convolution both mix keys; train with one of them")
     return chosen
 
 
@@ -138,5 +158,7 @@ def _check(given: dict[str, Any]) -> None:
             raise TrainingError("held_out is 0, but the loss is measured on held-out text: give it a share")
         if field in SHARES and not 0 <= value <= 1:
             raise TrainingError(f"{field} is {value}, must be from 0 to 1")
+        if field == "convolution" and value == 1:
+            raise TrainingError("convolution is 1, which mixes nothing; give at least 2 positions, or 0 for none")
         if field == "norm" and value not in get_args(NormKind):
             raise TrainingError(f"norm is {value!r}, must be one of {', '.join(get_args(NormKind))}")

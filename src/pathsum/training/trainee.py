@@ -7,6 +7,7 @@ optimizer, and the views that `forward` flattens again cost nothing. MLPs are `W
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +17,7 @@ from pathsum.training.loss import mean_loss
 from pathsum.training.recipe import Recipe
 from pathsum.weights.blocks import Block, Mlp
 from pathsum.weights.norms import Norm
-from pathsum.weights.weights import Ends, Weights
+from pathsum.weights.weights import TAPS, Ends, Weights
 
 
 class Trainee(nn.Module):
@@ -31,6 +32,8 @@ class Trainee(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.randn(shape, generator=generator) * std))
         for name in _gains(recipe):
             self.register_parameter(name, nn.Parameter(torch.ones(recipe.d_model)))
+        for name, start in _taps(recipe).items():
+            self.register_parameter(name, nn.Parameter(start))
 
     def forward(self, inputs: Int[Tensor, "batch pos"], targets: Int[Tensor, "batch pos"]) -> Float[Tensor, ""]:
         """Mean cross-entropy of the next token, in nats."""
@@ -49,16 +52,21 @@ class Trainee(nn.Module):
             parameter for name, parameter in self.named_parameters() if name.startswith("L") and parameter.ndim == 2
         ]
 
+    def gates(self) -> list[nn.Parameter]:
+        """Those of smeared keys."""
+        return [parameter for name, parameter in self.named_parameters() if name.endswith("_smear")]
+
     def other_parameters(self) -> list[nn.Parameter]:
-        matrices = {id(parameter) for parameter in self.layer_matrices()}
-        return [parameter for parameter in self.parameters() if id(parameter) not in matrices]
+        apart = {id(parameter) for parameter in (*self.layer_matrices(), *self.gates())}
+        return [parameter for parameter in self.parameters() if id(parameter) not in apart]
 
     def _block(self, layer: int) -> Block:
         shape = (self.spec.n_heads, self.spec.d_head)
         W_Q, W_K, W_V = (self.get_parameter(f"L{layer}_W_{name}").unflatten(0, shape) for name in "QKV")
         W_O = self.get_parameter(f"L{layer}_W_O").unflatten(1, shape).transpose(0, 1)
         norm = self._norm(f"L{layer}_attention_norm")
-        block = Block(layer, self.spec.layers[layer], W_Q, W_K, W_V, W_O, attention_norm=norm)
+        taps: dict[str, Any] = {name: dict(self.named_parameters()).get(f"L{layer}_{name}") for name in TAPS}
+        block = Block(layer, self.spec.layers[layer], W_Q, W_K, W_V, W_O, attention_norm=norm, **taps)
         if self.spec.d_mlp is None:
             return block
         mlp = Mlp(self.spec.activation, self.get_parameter(f"L{layer}_W_in"), self.get_parameter(f"L{layer}_W_out"))
@@ -87,6 +95,19 @@ def _starts(recipe: Recipe) -> dict[str, tuple[tuple[int, int], float]]:
             f"L{layer}_W_in": ((recipe.d_mlp, d), 1 / math.sqrt(d)),
             f"L{layer}_W_out": ((d, recipe.d_mlp), 0.5 / math.sqrt(recipe.d_mlp)),
         }
+    return starts
+
+
+def _taps(recipe: Recipe) -> dict[str, Float[Tensor, "..."]]:
+    """What mixes positions at the start: gates at the recipe's logit; convolutions as the identity."""
+    starts: dict[str, Tensor] = {}
+    for layer in range(recipe.layers):
+        if recipe.smeared_keys:
+            starts[f"L{layer}_smear"] = torch.full((recipe.heads,), recipe.smear_start)
+        if recipe.convolution:
+            identity = torch.zeros(recipe.heads, recipe.convolution, recipe.d_head)
+            identity[:, 0] = 1
+            starts |= {f"L{layer}_conv_{which}": identity.clone() for which in "QKV"}
     return starts
 
 
