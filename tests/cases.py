@@ -112,6 +112,13 @@ def random_tensors(spec: Spec, seed: int, extras: frozenset[str]) -> dict[str, T
             part |= {f"{side}_norm.bias": normal(*shape, size=0.5)} if "qk_norm_bias" in extras else {}
         if "sinks" in extras:
             part["sinks"] = normal(h)
+        facts = spec.layers[layer]
+        if facts.smeared_keys:
+            part["smear"] = normal(kv)
+        if facts.convolution is not None:
+            part |= {
+                f"conv_{side}": normal(n, facts.convolution, width) for side, n in (("Q", h), ("K", kv), ("V", kv))
+            }
         if spec.d_mlp is not None:
             part |= norm("mlp_norm", "norm_bias" in extras) if spec.pre_norm else {}
             if "post" in extras:
@@ -136,6 +143,8 @@ def case(
     shape: tuple[int, int, int, int] = (8, 3, 3, 4),
     window: tuple[int | None, ...] = (None,),
     score_cap: float | None = None,
+    smeared: tuple[bool, ...] = (False,),
+    convolution: tuple[int | None, ...] = (None,),
     d_vocab: int = 11,
     n_tokens: int = 7,
     **facts: Any,
@@ -143,9 +152,12 @@ def case(
     """A case of `len(positions)` layers; `shape` is (d_model, n_heads, n_key_value_heads, d_head)."""
     d_model, n_heads, n_kv, d_head = shape
     layers = tuple(
-        Attention(where, (0.7 + 0.3 * index) * d_head**-0.5, window[index % len(window)], score_cap)
+        Attention(
+            where, (0.7 + 0.3 * index) * d_head**-0.5, window[index % len(window)], score_cap,
+            smeared[index % len(smeared)], convolution[index % len(convolution)],
+        )
         for index, where in enumerate(positions)
-    )
+    )  # fmt: skip
     spec = Spec(d_vocab, n_tokens + 2, d_model, len(layers), n_heads, d_head, n_kv, layers, **facts)
     seed = sum(ord(letter) * (place + 1) for place, letter in enumerate(name))
     tokens = torch.randint(d_vocab, (n_tokens,), generator=torch.Generator().manual_seed(seed + 1))
@@ -213,5 +225,13 @@ CASES = [
          norm_eps=0.05, shape=(7, 4, 2, 3)),
     case("post_layer_norm", LearnedQK(), *SLOPES[:1], extras=f"post post_bias qk_norm sinks gate {EVERY_BIAS}",
          norm="layer", d_mlp=5, parallel=True, score_cap=1.5),
+    case("smeared_keys", Sinusoidal(0.6), Sinusoidal(0.9, base=50.0), smeared=(True,)),
+    case("smeared_and_plain_layers", HALVES, LearnedQK(), extras=f"qk_norm qk_norm_bias {EVERY_BIAS}", norm="layer",
+         qk_norm="layer", norm_eps=0.1, smeared=(True, False), window=(None, 4), shape=(7, 4, 2, 4)),
+    case("convolution_sinusoidal", Sinusoidal(0.4), Sinusoidal(1.7, base=100.0), convolution=(3,), shape=(8, 2, 2, 4)),
+    case("convolution_rotary", SCALED, HALVES, extras="post qk_norm attention_bias b_O gate", norm="rms", norm_eps=0.1,
+         d_mlp=9, activation="silu", convolution=(2, 3), window=(None, 5), shape=(7, 4, 2, 4)),
+    case("convolution_of_biases", LearnedQK(), None, extras=f"qk_norm qk_norm_per_head sinks {EVERY_BIAS}",
+         norm="layer", norm_eps=0.1, qk_norm_across_heads=True, convolution=(3, None), shape=(7, 4, 2, 3)),
 ]  # fmt: skip
 BY_NAME = {each.name: each for each in CASES}

@@ -235,6 +235,39 @@ def before_norm(spec, tensors: Tensors, layer: int, x: Array, p: int, which: str
     return tensors[f"L{layer}.W_{which}"][head] @ (x + position_vector(spec, tensors, layer, p)) + b
 
 
+def tap_count(spec, layer: int, which: str) -> int:
+    """How many positions the layer's queries ("Q"), keys ("K") or values ("V") are mixed over."""
+    facts = spec.layers[layer]
+    if facts.smeared_keys and which == "K":
+        return 2
+    return 1 if facts.convolution is None else facts.convolution
+
+
+def tap(spec, tensors: Tensors, layer: int, which: str, head: int, t: int) -> Array:
+    """`c_t`, one number a coordinate: what the vector t positions before is multiplied with."""
+    if spec.layers[layer].smeared_keys and which == "K":
+        gate = 1 / (1 + math.exp(-tensors[f"L{layer}.smear"][head]))
+        return np.full(spec.d_head, gate if t == 0 else 1 - gate)
+    if spec.layers[layer].convolution is None:
+        return np.ones(spec.d_head)
+    return tensors[f"L{layer}.conv_{which}"][head][t]
+
+
+def mix(spec, tensors: Tensors, layer: int, which: str, head: int, vector_at, p: int) -> Array:
+    """`Σ_t c_t ⊙ vector_at(p − t)`; there is nothing before the text."""
+    total = np.zeros(spec.d_head)
+    for t in range(tap_count(spec, layer, which)):
+        if p - t >= 0:
+            total = total + tap(spec, tensors, layer, which, head, t) * vector_at(p - t)
+    return total
+
+
+def mixed_before_norm(spec, tensors: Tensors, layer: int, read, p: int, which: str, head: int) -> Array:
+    """One head's query or key at position p, mixed with those before; `read` is what is read by position."""
+    at = lambda q: before_norm(spec, tensors, layer, read[q], q, which, head)
+    return mix(spec, tensors, layer, which, head, at, p)
+
+
 def projected(spec, tensors: Tensors, layer: int, read: Array, which: str, head: int) -> tuple[Array, Array]:
     """Queries ("Q") or keys ("K") of one head as they enter its scores, and the 1/σ of their norm.
 
@@ -243,10 +276,10 @@ def projected(spec, tensors: Tensors, layer: int, read: Array, which: str, head:
     norm = side_norm(spec, tensors, layer, which, head)
     heads = range(len(tensors[f"L{layer}.W_{which}"])) if spec.qk_norm_across_heads else [head]
     vectors, scales = [], []
-    for p, x in enumerate(read):
-        measured = np.concatenate([before_norm(spec, tensors, layer, x, p, which, h) for h in heads])
+    for p in range(len(read)):
+        measured = np.concatenate([mixed_before_norm(spec, tensors, layer, read, p, which, h) for h in heads])
         scale = norm.scale(measured)
-        normed = norm.matrix @ before_norm(spec, tensors, layer, x, p, which, head) * scale + norm.bias
+        normed = norm.matrix @ mixed_before_norm(spec, tensors, layer, read, p, which, head) * scale + norm.bias
         vectors.append(rotation_at(spec, layer, p) @ normed)
         scales.append(scale)
     return np.array(vectors), np.array(scales)
@@ -268,7 +301,10 @@ def softmax_row(spec, tensors: Tensors, layer: int, head: int, scores: Array, i:
 
 
 def attention(spec, tensors: Tensors, layer: int, x: Array) -> tuple[Array, Layer]:
-    """What the layer's heads add to the stream: `post_norm(Σ_h Σ_j A_ij W_O (W_V n_j + b_V) + b_O)`, `n = norm(x)`."""
+    """What the layer's heads add to the stream: `post_norm(Σ_h Σ_j A_ij W_O (W_V n_j + b_V) + b_O)`, `n = norm(x)`.
+
+    Where values are mixed, `Σ_t c_t ⊙ (W_V n_{j−t} + b_V)` in place of `W_V n_j + b_V`.
+    """
     n, H = len(x), spec.n_heads
     norm = norm_named(spec, tensors, f"L{layer}.attention_norm", spec.d_model)
     post = norm_named(spec, tensors, f"L{layer}.post_attention_norm", spec.d_model)
@@ -288,7 +324,8 @@ def attention(spec, tensors: Tensors, layer: int, x: Array) -> tuple[Array, Laye
                 scores[h, i, j] += score_bias(spec, layer, h, i, j)
             pattern[h, i] = softmax_row(spec, tensors, layer, h, scores[h, i], i)
             for j in range(n):
-                out[i] = out[i] + pattern[h, i, j] * (W_O @ (W_V @ read[j] + b_V))
+                value = mix(spec, tensors, layer, "V", kv, lambda q, W_V=W_V, b_V=b_V: W_V @ read[q] + b_V, j)
+                out[i] = out[i] + pattern[h, i, j] * (W_O @ value)
     scales = np.array([norm.scale(row) for row in x])
     post_scales = np.array([post.scale(row) for row in out])
     added = np.array([post(row)[0] for row in out])
@@ -340,24 +377,25 @@ def one_mlp(spec, tensors: Tensors, layer: int, read: Array, expert: int | None 
 # ---- dense matrices, norms folded by hand ----
 
 
-def dense_OV(spec, tensors: Tensors, layer: int, head: int) -> Array:
-    """`G_post W_O W_V G`, `G = diag(γ) C` of the norms."""
+def dense_OV(spec, tensors: Tensors, layer: int, head: int, t: int = 0) -> Array:
+    """`G_post W_O C_t W_V G`, `G = diag(γ) C` of the norms, `C_t` a tap of the values (1 without any)."""
     G = norm_named(spec, tensors, f"L{layer}.attention_norm", spec.d_model).matrix
     G_post = norm_named(spec, tensors, f"L{layer}.post_attention_norm", spec.d_model).matrix
     kv = key_value_head(spec, head)
-    return G_post @ tensors[f"L{layer}.W_O"][head] @ tensors[f"L{layer}.W_V"][kv] @ G
+    C = np.diag(tap(spec, tensors, layer, "V", kv, t))
+    return G_post @ tensors[f"L{layer}.W_O"][head] @ C @ tensors[f"L{layer}.W_V"][kv] @ G
 
 
-def query_matrix(spec, tensors: Tensors, layer: int, head: int) -> Array:
-    """`G_q W_Q G`."""
-    gain = side_norm(spec, tensors, layer, "Q", head).matrix
+def query_matrix(spec, tensors: Tensors, layer: int, head: int, t: int = 0) -> Array:
+    """`G_q C_t W_Q G`."""
+    gain = side_norm(spec, tensors, layer, "Q", head).matrix @ np.diag(tap(spec, tensors, layer, "Q", head, t))
     return gain @ tensors[f"L{layer}.W_Q"][head] @ attention_gain(spec, tensors, layer)
 
 
-def key_matrix(spec, tensors: Tensors, layer: int, head: int) -> Array:
-    """`G_k W_K G` of the key/value head that `head` uses."""
+def key_matrix(spec, tensors: Tensors, layer: int, head: int, t: int = 0) -> Array:
+    """`G_k C_t W_K G` of the key/value head that `head` uses."""
     kv = key_value_head(spec, head)
-    gain = side_norm(spec, tensors, layer, "K", kv).matrix
+    gain = side_norm(spec, tensors, layer, "K", kv).matrix @ np.diag(tap(spec, tensors, layer, "K", kv, t))
     return gain @ tensors[f"L{layer}.W_K"][kv] @ attention_gain(spec, tensors, layer)
 
 
@@ -371,9 +409,9 @@ def delta_rotation(spec, layer: int, delta: float) -> Array:
     return rotation(positions, delta, spec.d_head, getattr(positions, "magnitude", 1.0) ** 2).T
 
 
-def dense_QK(spec, tensors: Tensors, layer: int, head: int, delta: float = 0.0) -> Array:
-    """`W_QK(Δ) = W_Qᵀ R(Δ)ᵀ W_K`, query on the left, `Δ = i − j`."""
-    Q, K = query_matrix(spec, tensors, layer, head), key_matrix(spec, tensors, layer, head)
+def dense_QK(spec, tensors: Tensors, layer: int, head: int, delta: float = 0.0, taps: tuple = (0, 0)) -> Array:
+    """`W_QK(Δ) = W_Qᵀ C_s R(Δ)ᵀ C_t W_K`, query on the left, `Δ = i − j`, through taps (s, t)."""
+    Q, K = query_matrix(spec, tensors, layer, head, taps[0]), key_matrix(spec, tensors, layer, head, taps[1])
     return Q.T @ delta_rotation(spec, layer, delta) @ K
 
 
@@ -411,15 +449,19 @@ class Term:
         return len(self.heads)
 
 
-def transport(record: Recorded, layer: int, head: int) -> Array:
-    """`S_post A S`: how a frozen head moves vectors between positions."""
+def transport(record: Recorded, layer: int, head: int, t: int = 0) -> Array:
+    """`S_post A D^t S`: how a frozen head moves vectors between positions; D takes them one further on."""
     frozen = record.layers[layer]
-    return np.diag(frozen.post_attention_scale) @ frozen.pattern[head] @ np.diag(frozen.attention_scale)
+    D = np.eye(len(record.tokens), k=-t)
+    return np.diag(frozen.post_attention_scale) @ frozen.pattern[head] @ D @ np.diag(frozen.attention_scale)
 
 
 def through_head(spec, tensors: Tensors, record: Recorded, layer: int, head: int, x: Array) -> Array:
-    """`(S_post A S ⊗ W_OV) x`."""
-    return transport(record, layer, head) @ x @ dense_OV(spec, tensors, layer, head).T
+    """`Σ_t (S_post A D^t S ⊗ W_OV(t)) x` over the taps of the values; `(S_post A S ⊗ W_OV) x` without any."""
+    total = np.zeros_like(x)
+    for t in range(tap_count(spec, layer, "V")):
+        total = total + transport(record, layer, head, t) @ x @ dense_OV(spec, tensors, layer, head, t).T
+    return total
 
 
 def layer_bias(spec, tensors: Tensors, record: Recorded, layer: int) -> Array:
@@ -432,8 +474,10 @@ def layer_bias(spec, tensors: Tensors, record: Recorded, layer: int) -> Array:
         total = bias(tensors, f"L{layer}.b_O", (spec.d_model,)).copy()
         for h in range(spec.n_heads):
             kv = key_value_head(spec, h)
-            value = tensors[f"L{layer}.W_V"][kv] @ beta + bias(tensors, f"L{layer}.b_V", (kv + 1, spec.d_head))[kv]
-            total += frozen.pattern[h, i].sum() * (tensors[f"L{layer}.W_O"][h] @ value)
+            plain = tensors[f"L{layer}.W_V"][kv] @ beta + bias(tensors, f"L{layer}.b_V", (kv + 1, spec.d_head))[kv]
+            for j in range(len(record.tokens)):
+                value = mix(spec, tensors, layer, "V", kv, lambda _, plain=plain: plain, j)
+                total += frozen.pattern[h, i, j] * (tensors[f"L{layer}.W_O"][h] @ value)
         rows.append(frozen.post_attention_scale[i] * (post.matrix @ total) + post.bias)
     return np.array(rows)
 
@@ -568,10 +612,14 @@ def logits_by_order(spec, tensors: Tensors, record: Recorded) -> Array:
 
 def linear_side(spec, tensors: Tensors, record: Recorded, layer: int, head: int, which: str, x: Array) -> Array:
     """The part of the queries ("Q") or keys ("K") that is linear in the stream's part x, all scales frozen."""
-    frozen = record.layers[layer]
-    matrix = (query_matrix if which == "Q" else key_matrix)(spec, tensors, layer, head)
+    frozen, rows = record.layers[layer], []
+    matrix_of = query_matrix if which == "Q" else key_matrix
+    matrices = [matrix_of(spec, tensors, layer, head, t) for t in range(tap_count(spec, layer, which))]
     scale = frozen.query_scale[head] if which == "Q" else frozen.key_scale[key_value_head(spec, head)]
-    rows = [rotation_at(spec, layer, p) @ matrix @ x[p] * frozen.attention_scale[p] * scale[p] for p in range(len(x))]
+    for p in range(len(x)):
+        reached = [(matrix, p - t) for t, matrix in enumerate(matrices) if p - t >= 0]
+        vector = sum(matrix @ x[q] * frozen.attention_scale[q] for matrix, q in reached)
+        rows.append(rotation_at(spec, layer, p) @ vector * scale[p])
     return np.array(rows)
 
 
@@ -582,7 +630,7 @@ def constant_side(spec, tensors: Tensors, record: Recorded, layer: int, head: in
     beta = norm_named(spec, tensors, f"L{layer}.attention_norm", spec.d_model).bias
     norm, rows = side_norm(spec, tensors, layer, which, h), []
     for p in range(len(record.tokens)):
-        raw = before_norm(spec, tensors, layer, beta, p, which, h)
+        raw = mixed_before_norm(spec, tensors, layer, [beta] * (p + 1), p, which, h)
         rows.append(rotation_at(spec, layer, p) @ (norm.matrix @ raw * scale[p] + norm.bias))
     return np.array(rows)
 
@@ -721,7 +769,9 @@ def erratum_score(
     layer, head = destination
     G_post = norm_named(spec, tensors, f"L{layer}.post_attention_norm", spec.d_model).matrix
     W_O = G_post @ tensors[f"L{layer}.W_O"][head]
-    W_V = tensors[f"L{layer}.W_V"][key_value_head(spec, head)] @ attention_gain(spec, tensors, layer)
+    kv = key_value_head(spec, head)
+    W_V = np.diag(tap(spec, tensors, layer, "V", kv, 0)) @ tensors[f"L{layer}.W_V"][kv]
+    W_V = W_V @ attention_gain(spec, tensors, layer)
     shifted = {
         "Q": (lambda: R.T @ Q @ OV @ K.T),
         "K": (lambda: R @ K @ OV @ Q.T),

@@ -158,14 +158,15 @@ def test_copying_on_a_sequence_is_its_definition_position_by_position(case):
     n = len(record.tokens)
     for layer in range(case.spec.n_layers):
         for index in range(case.spec.n_heads):
-            OV = oracle.dense_OV(case.spec, case.arrays, layer, index)
-            moved = oracle.transport(record, layer, index)
-            total = 0.0
-            for i in range(n):
-                for j in range(n):
-                    logits = W_U @ OV @ record.residuals[layer][j]
-                    gain = logits[record.tokens[j]] - logits.mean()
-                    total += record.final_scale[i] * moved[i, j] * gain
+            seen, total = record.layers[layer], 0.0
+            taps = range(oracle.tap_count(case.spec, layer, "V"))
+            OVs = [oracle.dense_OV(case.spec, case.arrays, layer, index, t) for t in taps]
+            read = record.residuals[layer] * seen.attention_scale[:, None]
+            for j in range(n):
+                logits = W_U @ sum(OV @ read[j - t] for t, OV in enumerate(OVs) if t <= j)
+                gain = logits[record.tokens[j]] - logits.mean()
+                for i in range(n):
+                    total += record.final_scale[i] * seen.post_attention_scale[i] * seen.pattern[index, i, j] * gain
             agree(found[layer][index], total / n, 1e-10)
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import pathsum
+from cases import BY_NAME
 from pathsum.cli import main
 from pathsum.study.catalogue import READINGS
 from pathsum.toys import induction_model, keep_in_mind_model, pointer_model, skip_trigram_model
@@ -45,7 +46,10 @@ def toys(toy, trigram_toy, bug_toy, tmp_path_factory) -> dict[str, Path]:
     """By reading, the toy that has something to show."""
     folder = tmp_path_factory.mktemp("models") / "pointer"
     pathsum.save(folder, pointer_model().weights)
-    return {**{reading.name: toy for reading in READINGS}, "trigrams": trigram_toy, "bugs": bug_toy, "pointer": folder}
+    smeared = tmp_path_factory.mktemp("models") / "smeared"
+    pathsum.save(smeared, BY_NAME["smeared_keys"].weights)
+    known = {reading.name: toy for reading in READINGS}
+    return {**known, "trigrams": trigram_toy, "bugs": bug_toy, "pointer": folder, "taps": smeared}
 
 
 def succeed(arguments: list[str], capsys) -> str:

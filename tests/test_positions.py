@@ -28,14 +28,20 @@ RESIDUAL = ("gpt2", "biases_without_norm")
 
 
 def side(one, layer: int, which: str, head: int, x: np.ndarray) -> np.ndarray:
-    """The query or key made from x with scale 1 in every norm: `G_q (W_Q (G x + β) + b_Q) + β_q`."""
+    """The query or key made from x with scale 1 in every norm: `G_q (W_Q (G x + β) + b_Q) + β_q`.
+
+    Mixed over positions, x through tap 0 and biases through all.
+    """
     h = head if which == "Q" else oracle.key_value_head(one.spec, head)
     matrix = (oracle.query_matrix if which == "Q" else oracle.key_matrix)(one.spec, one.arrays, layer, head)
     beta = oracle.norm_named(one.spec, one.arrays, f"L{layer}.attention_norm", one.spec.d_model).bias
     norm = oracle.side_norm(one.spec, one.arrays, layer, which, h)
     W = one.arrays[f"L{layer}.W_{which}"][h]
     b = oracle.bias(one.arrays, f"L{layer}.b_{which}", (h + 1, one.spec.d_head))[h]
-    return matrix @ x + norm.matrix @ (W @ beta + b) + norm.bias
+    taps = [
+        oracle.tap(one.spec, one.arrays, layer, which, h, t) for t in range(oracle.tap_count(one.spec, layer, which))
+    ]
+    return matrix @ x + norm.matrix @ (sum(taps) * (W @ beta + b)) + norm.bias
 
 
 def token_score(one, layer: int, head: int, destination: int, source: int, delta: int) -> float:

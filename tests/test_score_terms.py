@@ -20,7 +20,8 @@ from test_symmetries import MODEL, TURNING, changed_basis, stretch
 LAYERED = [case for case in CASES if case.spec.n_layers]
 EVERY_LAYERED_CASE = pytest.mark.parametrize("case", LAYERED, ids=repr)
 SOME = ["gpt2", "three_layers_rotary_rms", "three_layers_alibi", "gemma3", "stablelm_qk", "phi_qk", "olmo2", "gpt_oss",
-        "positions_and_norms_across_heads", "post_layer_norm"]  # fmt: skip
+        "positions_and_norms_across_heads", "post_layer_norm", "smeared_keys", "convolution_rotary",
+        "convolution_sinusoidal", "convolution_of_biases"]  # fmt: skip
 SOME_CASES = pytest.mark.parametrize("case", [BY_NAME[name] for name in SOME], ids=repr)
 
 

@@ -24,6 +24,7 @@ MODEL = case(
     d_vocab=13,
     n_tokens=28,
     learned_positions=True,
+    smeared=(False, True),
 )
 TURNING = case(
     "turning",
@@ -160,7 +161,9 @@ def test_readings_are_unchanged_by_the_heads_own_gauge(reading):
 def test_permuted_heads_give_permuted_rows(name):
     order = [2, 0, 1]
     new = {
-        key: tensor[order] if key.split(".")[-1] in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V") else tensor
+        key: tensor[order]
+        if key.split(".")[-1] in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "smear")
+        else tensor
         for key, tensor in MODEL.tensors.items()
     }
     found = read_one(name, subject_of(dataclasses.replace(MODEL, tensors=new).weights)).frame

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from pathsum.weights.norms import Norm
 from pathsum.weights.positions import Alibi, Rotary
 from pathsum.weights.shapes import expected_shape, required_shapes
 from pathsum.weights.spec import Spec
-from pathsum.weights.weights import Ends, Weights, head_index
+from pathsum.weights.taps import later
+from pathsum.weights.weights import TAPS, Ends, Weights, head_index
 
 VECTORS = ("gain", "bias")
 WITH_LAYERS = [case for case in CASES if case.spec.n_layers]
@@ -176,7 +178,7 @@ def test_tensors_are_those_the_weights_were_made_from(case):
 def test_a_missing_tensor_is_named_with_the_shape_it_should_have(case):
     optional = () if case.spec.activation == "silu_clamped" else ("W_gate",)
     matrices = {name for name in case.tensors if ".W_" in f".{name}" and not name.endswith(optional)}
-    assert required_shapes(case.spec).keys() == matrices
+    assert required_shapes(case.spec).keys() == matrices | {name for name in case.tensors if name.endswith(TAPS)}
     for name, shape in required_shapes(case.spec).items():
         with pytest.raises(MissingTensor) as caught:
             case.with_tensors(**{name: None}).weights.load()
@@ -368,7 +370,11 @@ def test_concatenate_and_project_is_the_sum_of_heads(case):
     ends = [*done.residuals[1:], done.residual]
     for block, layer, x, after in zip(case.folded.blocks, done.layers, done.residuals, ends, strict=True):
         read = layer.attention_scale[:, None] * x
-        moved = sum(pattern @ head.OV.apply(read) for head, pattern in zip(block.heads, layer.pattern, strict=True))
+        moved = sum(
+            pattern @ later(head.OV_through(tap).apply(read), tap)
+            for head, pattern in zip(block.heads, layer.pattern, strict=True)
+            for tap in range(block.width("V"))
+        )
         if layer.mlp is not None:
             after = after - layer.mlp
         bias = oracle.layer_bias(case.spec, case.arrays, case.recorded, block.layer)
@@ -388,8 +394,11 @@ def test_scores_are_the_bilinear_form_of_W_QK_at_each_distance(case):
         x = layer.attention_scale[:, None] * residual
         for head, scores in zip(block.heads, layer.scores, strict=True):
             n = len(x)
-            expected = [[x[i] @ head.QK(i - j).apply(x[j]) for j in range(n)] for i in range(n)]
-            agree(scores, block.attention.score_scale * torch.tensor(expected))
+            expected = torch.zeros(n, n, dtype=torch.float64)
+            for s, t in product(range(block.width("Q")), range(block.width("K"))):
+                for i, j in product(range(s, n), range(t, n)):
+                    expected[i, j] += x[i - s] @ head.QK(i - j, (s, t)).apply(x[j - t])
+            agree(scores, block.attention.score_scale * expected)
 
 
 @pytest.mark.parametrize("name", ["llama", "gptj", "qwen3"])
@@ -472,6 +481,8 @@ def gauge_changed(block: Block, d_head: int) -> dict[str, Tensor | Norm | None]:
     """`W_Q → M W_Q`, `W_K → M⁻ᵀ W_K`, `W_V → N W_V`, `W_O → W_O N⁻¹`, biases and norms along."""
     M = query_key_gauge(block, d_head)
     N = torch.randn(block.W_V.shape[0], d_head, d_head, dtype=torch.float64)
+    if block.conv_Q is not None:  # Coordinates that are mixed by taps of their own keep their axes.
+        M, N = signs(len(N), 1, 1) * torch.eye(d_head, dtype=torch.float64), torch.diag_embed(N[:, 0])
     inverse, each = torch.linalg.inv(M).mT, M.repeat_interleave(block.group, 0)
     back = torch.linalg.inv(N).repeat_interleave(block.group, 0)
     return {
@@ -574,7 +585,7 @@ def head_permutation(spec: Spec) -> tuple[Tensor, Tensor]:
 def with_heads_permuted(case: Case, heads: Tensor, kv: Tensor) -> Case:
     """Every tensor that has heads, or key/value heads, in their new order."""
     orders = dict.fromkeys(("W_Q", "b_Q", "W_O", "sinks"), heads)
-    orders |= dict.fromkeys(("W_K", "b_K", "W_V", "b_V"), kv)
+    orders |= dict.fromkeys(("W_K", "b_K", "W_V", "b_V", "smear", "conv_K", "conv_V"), kv) | {"conv_Q": heads}
     orders |= {f"{side}_norm.{vector}": order for side, order in (("q", heads), ("k", kv)) for vector in VECTORS}
     moved = dict(case.tensors)
     for name, tensor in case.tensors.items():

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pathsum.report.readings import reconstruction as reconstruction
     from pathsum.report.readings import repeats as repeats
     from pathsum.report.readings import spectra as spectra
+    from pathsum.report.readings import taps as taps
     from pathsum.report.readings import trigrams as trigrams
     from pathsum.report.readings import verify as verify
     from pathsum.report.readings import virtual as virtual

@@ -37,10 +37,13 @@ def centred_row(case: cases.Case, token: int) -> np.ndarray:
 def expected_head(case: cases.Case, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
     """Value norms and effects of one head, entry by entry."""
     record, n = case.recorded, len(case.tokens)
-    seen, OV = record.layers[layer], oracle.dense_OV(case.spec, case.arrays, layer, head)
+    seen, taps = record.layers[layer], range(oracle.tap_count(case.spec, layer, "V"))
     norms, effects = np.zeros(n), np.zeros((n, n))
     for j in range(n):
-        moved = OV @ record.residuals[layer][j] * seen.attention_scale[j]
+        moved = np.zeros(case.spec.d_model)
+        for t in (t for t in taps if t <= j):
+            OV = oracle.dense_OV(case.spec, case.arrays, layer, head, t)
+            moved += OV @ record.residuals[layer][j - t] * seen.attention_scale[j - t]
         norms[j] = np.sqrt((moved * moved).sum())
         for i, token in enumerate(followers(case)):
             scale = record.final_scale[i] * seen.post_attention_scale[i]

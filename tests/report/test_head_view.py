@@ -26,7 +26,8 @@ def dense_tables(case: cases.Case, layer: int, head: int) -> tuple[np.ndarray, n
     norm = oracle.norm_named(spec, arrays, f"L{layer}.attention_norm", spec.d_model)
     side = oracle.side_norm(spec, arrays, layer, "Q", head)
     b_Q = oracle.bias(arrays, f"L{layer}.b_Q", (head + 1, spec.d_head))[head]
-    constant = side.matrix @ (arrays[f"L{layer}.W_Q"][head] @ norm.bias + b_Q) + side.bias
+    taps = sum(oracle.tap(spec, arrays, layer, "Q", head, t) for t in range(oracle.tap_count(spec, layer, "Q")))
+    constant = side.matrix @ (taps * (arrays[f"L{layer}.W_Q"][head] @ norm.bias + b_Q)) + side.bias
     R = oracle.delta_rotation(spec, layer, DELTA)
     qk = np.zeros((n, n))
     for d in range(n):

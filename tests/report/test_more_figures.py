@@ -18,7 +18,7 @@ from pathsum.study.lens import prompt_lens
 from pathsum.study.prompt import prompt_expansion
 from pathsum.study.result import Result, read_one
 
-READ = {"describe", "reconstruction", "bigrams", "in_context", "entries", "trigrams", "bugs"}
+READ = {"describe", "reconstruction", "bigrams", "in_context", "entries", "taps", "trigrams", "bugs"}
 """Tables that are better read than looked at."""
 ASKED = {"expand", "lens", "paths", "scores"}
 

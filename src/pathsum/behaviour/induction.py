@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pathsum.behaviour.losses import losses_at
+from pathsum.runs.attention import one_heads_values
 from pathsum.runs.forward import forward
 from pathsum.runs.graded import FrozenRun, streams
 from pathsum.runs.run import Run
@@ -28,7 +29,7 @@ def copying_on_sequence(frozen: FrozenRun) -> list[Float[Tensor, " head"]]:
         x = stream * seen.attention_scale.unsqueeze(-1)
         kept, pattern = [], seen.pattern
         for head in block.heads:
-            added = ((x @ head.W_V.mT @ head.W_O.mT) * own).sum(-1)
+            added = ((one_heads_values(block, head.index, x) @ head.W_O.mT) * own).sum(-1)
             moved = (pattern[..., head.index, :, :] @ added.unsqueeze(-1)).squeeze(-1)
             kept.append((moved * seen.post_attention_scale * run.frozen.final_scale).mean())
         found.append(torch.stack(kept))

@@ -18,14 +18,16 @@ from pathsum.circuits.tables import key_bias, query_bias
 from pathsum.errors import NotApplicable
 from pathsum.weights.blocks import Block
 from pathsum.weights.positions import Alibi, Rotary
+from pathsum.weights.taps import mixed
 from pathsum.weights.weights import Weights, position_vectors
 
 
 def positional_scores(weights: Weights, layer: int, n: int) -> Float[Tensor, "head dst src"]:
     """`scale · (W_Q p_i + b_Q)ᵀ (W_K p_j)`, in score units, for the first `n` positions.
 
-    `p` is the layer's own positions, or W_pos where that enters the residual stream. The keys' bias adds the same to
-    every source and is left out. Raises `NotApplicable` where there is no such vector (rotary: see `rotary_curve`).
+    `p` is the layer's own positions, or W_pos where that enters the residual stream. Queries and keys that are mixed
+    over positions are so here, bias included, zero before the first. The bias of keys that are not mixed adds the same
+    to every source and is left out. Raises `NotApplicable` where there is no such vector (rotary: `rotary_curve`).
     """
     block, ends = weights.attention(layer), weights.ends
     where = torch.arange(n)
@@ -38,10 +40,15 @@ def positional_scores(weights: Weights, layer: int, n: int) -> Float[Tensor, "he
         raise NotApplicable(f"layer {layer} has no positions of its own in queries and keys")
     W_Q = block.W_Q if block.W_QP is None else block.W_QP
     W_K = block.W_K if block.W_KP is None else block.W_KP
-    queries, bias = p @ W_Q.mT, query_bias(block)
-    queries = queries if bias is None else queries + bias[:, None, :]
-    keys = (p @ W_K.mT).repeat_interleave(block.group, dim=0)
-    return block.attention.score_scale * queries @ keys.mT
+    queries = _plus(mixed(_plus(p @ W_Q.mT, block.b_Q), block.taps("Q")), block.q_norm.bias)
+    taps, keys = block.taps("K"), p @ W_K.mT
+    keys = keys if taps is None else mixed(_plus(keys, block.b_K), taps)
+    return block.attention.score_scale * queries @ keys.repeat_interleave(block.group, dim=0).mT
+
+
+def _plus(vectors: Float[Tensor, "n pos d_head"], bias: Tensor | None) -> Float[Tensor, "n pos d_head"]:
+    """With a bias, one for all heads or one a head."""
+    return vectors if bias is None else vectors + bias.expand(len(vectors), -1)[:, None]
 
 
 def lag_curve(scores: Float[Tensor, "head dst src"], lags: int) -> tuple[Tensor, Tensor]:
@@ -61,14 +68,15 @@ def rotary_curve(
     """Mean and standard deviation of `scale · q_aᵀ R(Δ)ᵀ k_b` over all pairs of tokens (a, b), each `[head, delta]`.
 
     `q_a = W_Q W_E[:, a] + b_Q`, `k_b = W_K W_E[:, b] + b_K`, every token counted once. Both are exact: the mean is
-    `scale · q̄ᵀ R(Δ)ᵀ k̄` of the mean query and key, the mean square `scale² · tr(R(Δ) E[q qᵀ] R(Δ)ᵀ E[k kᵀ])`.
+    `scale · q̄ᵀ R(Δ)ᵀ k̄` of the mean query and key, the mean square `scale² · tr(R(Δ) E[q qᵀ] R(Δ)ᵀ E[k kᵀ])`. Of
+    queries and keys that are mixed over positions, what tap 0 says.
     `gram` is `embedding_gram`, if at hand. Raises `NotApplicable` for a layer that is not rotary.
     """
     block, W_E = weights.attention(layer), weights.W_E
     gram = (embedding_gram(weights) if gram is None else gram) / W_E.shape[-1]
     positions, scale, mean = _rotary(block, layer), block.attention.score_scale, W_E.double().mean(-1)
-    q, QQ = _moments(block.W_Q, query_bias(block), mean, gram)
-    k, KK = (x.repeat_interleave(block.group, dim=0) for x in _moments(block.W_K, key_bias(block), mean, gram))
+    q, QQ = _moments(block.reader("Q"), query_bias(block), mean, gram)
+    k, KK = (x.repeat_interleave(block.group, dim=0) for x in _moments(block.reader("K"), key_bias(block), mean, gram))
     rotation = Rotation(positions, weights.spec.d_head)
     t = rotation.waves(deltas)
     score, square = rotation.linear(k, q) @ t.mT, ((t @ rotation.quadratic(QQ, KK)) * t).sum(-1)
@@ -87,8 +95,8 @@ def matching_curve(
     """
     block, gram = weights.attention(layer), embedding_gram(weights) if gram is None else gram
     positions = _rotary(block, layer)
-    W_K = block.W_K.double().repeat_interleave(block.group, dim=0)
-    core = W_K @ gram @ block.W_Q.double().mT
+    W_K = block.reader("K").double().repeat_interleave(block.group, dim=0)
+    core = W_K @ gram @ block.reader("Q").double().mT
     turned = [positions.matrix(delta, weights.spec.d_head).mT @ core for delta in deltas.tolist()]
     return torch.stack([positivity(torch.linalg.eigvals(each)) for each in turned], -1)
 

@@ -33,14 +33,14 @@ Square = Float[Tensor, "d_model d_model"] | None
 
 def ov_eigenvalues(weights: Weights, layer: int, through: Square = None) -> Complex[Tensor, "head k"]:
     """Eigenvalues of `W_U W_OV W_E` for every head of a layer (folded weights); `through` is `W_E W_U`, if at hand."""
-    return _eigenvalues(layer_OV(weights, layer), through_tokens(weights) if through is None else through)
+    return eigenvalues_over(layer_OV(weights, layer), through_tokens(weights) if through is None else through)
 
 
 def qk_eigenvalues(
     weights: Weights, layer: int, delta: float | int | None = None, gram: Square = None
 ) -> Complex[Tensor, "head k"]:
     """Eigenvalues of `W_Eᵀ W_QK W_E` for every head of a layer (folded weights); `gram` is `W_E W_Eᵀ`, if at hand."""
-    return _eigenvalues(layer_QK(weights, layer, delta), embedding_gram(weights) if gram is None else gram)
+    return eigenvalues_over(layer_QK(weights, layer, delta), embedding_gram(weights) if gram is None else gram)
 
 
 def pair_eigenvalues(
@@ -52,8 +52,11 @@ def pair_eigenvalues(
     return (destination.to(torch.float64) @ LowRank(source.left.double(), read)).eigenvalues()
 
 
-def _eigenvalues(matrices: LowRank, gram: Tensor) -> Tensor:
-    """Of `L R G` from its core `R G L`, the product with G in the factors' dtype or float32."""
+def eigenvalues_over(matrices: LowRank, gram: Float[Tensor, "d_model d_model"]) -> Complex[Tensor, "*batch k"]:
+    """Of tables over tokens, `X (L R) Y` with `Y X` given, from the core `R Y X L`.
+
+    The product with `Y X` is in the factors' dtype or float32.
+    """
     left, right = matrices.left, matrices.right
     wide = torch.promote_types(right.dtype, torch.float32)
     return LowRank(left.double(), (right.to(wide) @ gram.to(wide)).double()).eigenvalues()

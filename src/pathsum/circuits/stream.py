@@ -120,7 +120,10 @@ def _attention(
 
 @dataclass(frozen=True)
 class Heads:
-    """A layer's heads (folded) as Gram matrices; what several kinds need is made once."""
+    """A layer's heads (folded) as Gram matrices; what several kinds need is made once.
+
+    Of vectors that are mixed over positions, what tap 0 reads: the token itself.
+    """
 
     block: Block
     dtype: torch.dtype
@@ -132,11 +135,11 @@ class Heads:
         """
         block, positions = self.block, self.block.attention.positions
         if kind == "V":
-            return thin(block.W_V, self.square_O, self.spectrum_OV, self.dtype)
+            return thin(block.reader("V"), self.square_O, self.spectrum_OV, self.dtype)
         if kind == "Q":
-            near, own, far, sign = block.W_Q, self.square_Q, self.each(self.square_K), -1
+            near, own, far, sign = block.reader("Q"), self.square_Q, self.each(self.square_K), -1
         else:
-            near, own, far, sign = block.W_K, self.square_K, self.square_Q, 1
+            near, own, far, sign = block.reader("K"), self.square_K, self.square_Q, 1
         if not isinstance(positions, Rotary):
             return thin(near, far, self.spectrum_QK, self.dtype)
         if deltas is None:
@@ -154,15 +157,15 @@ class Heads:
 
     @cached_property
     def square_Q(self) -> Float[Tensor, "head r r"]:
-        return row_gram(self.block.W_Q)
+        return row_gram(self.block.reader("Q"))
 
     @cached_property
     def square_K(self) -> Float[Tensor, "kv r r"]:
-        return row_gram(self.block.W_K)
+        return row_gram(self.block.reader("K"))
 
     @cached_property
     def square_V(self) -> Float[Tensor, "kv r r"]:
-        return row_gram(self.block.W_V)
+        return row_gram(self.block.reader("V"))
 
     @cached_property
     def square_O(self) -> Float[Tensor, "head r r"]:

@@ -1,6 +1,7 @@
 """The circuits over tokens: thin products from vocabulary to vocabulary, never formed (framework §4).
 
-All are of folded weights: `fold()` first, so that the gains and centring of norms are in them.
+All are of folded weights: `fold()` first, so that the gains and centring of norms are in them. Of queries, keys and
+values that are mixed over positions they are what tap 0 says, the token itself, unless other taps are asked for.
 """
 
 import math
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
-from pathsum.weights.blocks import Block
+from pathsum.weights.blocks import Block, Which
 from pathsum.weights.weights import Weights
+
+MIXED: dict[Which, str] = {"Q": "queries", "K": "keys", "V": "values"}
 
 
 def direct_path(weights: Weights) -> LowRank:
@@ -34,7 +37,8 @@ def score_circuit(weights: Weights, layer: int, delta: float | int | None = None
     """`(W_Q W_E + b_Q)ᵀ R(Δ)ᵀ W_K W_E` of a layer's heads, `[head, d_vocab, d_vocab]`: QK with the queries' bias.
 
     `b_Qᵀ R(Δ)ᵀ W_K x_j` is a term of every source, the same for all destinations, and survives the softmax. The keys'
-    bias does not: at one Δ it adds the same to all sources, so it is left out here (`rotary_curve` has it).
+    bias does not: at one Δ it adds the same to all sources, so it is left out here (`rotary_curve` has it). A bias has
+    gone through all taps.
     """
     circuit, bias = qk_circuit(weights, layer, delta), query_bias(weights.attention(layer))
     return circuit if bias is None else LowRank(circuit.left + bias[:, None, :], circuit.right)
@@ -44,28 +48,34 @@ def ov_circuit(weights: Weights, layer: int) -> LowRank:
     """`W_U W_OV W_E` of a layer's heads, `[head, d_vocab, d_vocab]`: what attending to a source (column) writes."""
     block, ends = weights.attention(layer), weights.ends
     # Heads that share their values read the same: that side is made once for each key/value head.
-    return LowRank(ends.W_U @ block.W_O, (block.W_V @ ends.W_E).repeat_interleave(block.group, dim=0))
+    return LowRank(ends.W_U @ block.W_O, (block.reader("V") @ ends.W_E).repeat_interleave(block.group, dim=0))
 
 
-def layer_OV(weights: Weights, layer: int) -> LowRank:
-    """`W_OV = W_O W_V` of every head of a layer, `[head, d_model, d_model]`."""
-    return _stacked([head.OV for head in weights.attention(layer).heads])
+def layer_OV(weights: Weights, layer: int, tap: int = 0) -> LowRank:
+    """`W_OV(t) = W_O C_t W_V` of every head of a layer, `[head, d_model, d_model]`; `W_O W_V` without taps.
+
+    Raises `NotApplicable` for a tap that is not there.
+    """
+    return _stacked([head.OV_through(tap) for head in weights.attention(layer).heads])
 
 
-def layer_QK(weights: Weights, layer: int, delta: float | int | None = None) -> LowRank:
-    """`W_QK(Δ)` of every head of a layer, `[head, d_model, d_model]`.
+def layer_QK(weights: Weights, layer: int, delta: float | int | None = None, taps: tuple[int, int] = (0, 0)) -> LowRank:
+    """`W_QK(Δ)` of every head of a layer, `[head, d_model, d_model]`, through these taps of query and key.
 
-    Raises `NotApplicable` for a rotary layer without `delta`, or with one that is not a single finite number.
+    Raises `NotApplicable` for a rotary layer without `delta`, or with one that is not a single finite number; for a tap
+    that is not there.
     """
     if delta is not None and not (isinstance(delta, int | float) and math.isfinite(delta)):
         raise NotApplicable(f"delta is {delta!r}; here it must be one distance, a finite number")
-    return _stacked([head.QK(delta) for head in weights.attention(layer).heads])
+    return _stacked([head.QK(delta, taps) for head in weights.attention(layer).heads])
 
 
-def left_out(weights: Weights) -> dict[str, str]:
-    """What W_QK read off weights alone leaves out, by layer: it depends on the text, so such numbers are approximate.
+def left_out(weights: Weights, every_tap: bool = False) -> dict[str, str]:
+    """What W_QK read off weights alone leaves out, by layer: such numbers are approximate.
 
-    Exact in a frozen run, where these scales are recorded. Layers that leave nothing out are absent.
+    Scales depend on the text; exact in a frozen run, where they are recorded. Taps beyond 0, of queries, keys or values
+    that are mixed over positions, are matrices of their own: `every_tap` is of readings that have them all. Layers that
+    leave nothing out are absent.
     """
     found = {}
     for layer, facts in enumerate(weights.spec.layers):
@@ -73,19 +83,28 @@ def left_out(weights: Weights) -> dict[str, str]:
         normed = block.q_norm.kind != "none" or block.k_norm.kind != "none"
         parts = ["the scales of the norms of queries and keys"] * normed
         parts += [] if facts.score_cap is None else [f"the soft-cap of scores at {facts.score_cap:g}"]
+        mixed = [name for which, name in MIXED.items() if block.width(which) > 1]
+        parts += [f"taps beyond 0 of {', '.join(mixed)}"] if mixed and not every_tap else []
         if parts:
             found[f"L{layer}"] = " and ".join(parts)
     return found
 
 
 def query_bias(block: Block) -> Float[Tensor, "head d_head"] | None:
-    """What every query of a folded layer has whatever it reads: b_Q and the bias of the queries' norm, if any."""
-    return _sum(block.W_Q, block.b_Q, block.q_norm.bias)
+    """What every query of a folded layer has whatever it reads: b_Q and the bias of the queries' norm, if any.
+
+    Through all taps: what it is away from the start of the text.
+    """
+    return _sum(block.W_Q, _through_taps(block.b_Q, block.taps("Q")), block.q_norm.bias)
 
 
 def key_bias(block: Block) -> Float[Tensor, "kv d_head"] | None:
-    """What every key of a folded layer has whatever it reads: b_K and the bias of the keys' norm, if any."""
-    return _sum(block.W_K, block.b_K, block.k_norm.bias)
+    """The same of every key: b_K and the bias of the keys' norm."""
+    return _sum(block.W_K, _through_taps(block.b_K, block.taps("K")), block.k_norm.bias)
+
+
+def _through_taps(b: Tensor | None, taps: Tensor | None) -> Tensor | None:
+    return b if b is None or taps is None else b * taps.sum(-2)
 
 
 def _sum(W: Tensor, *biases: Tensor | None) -> Tensor | None:

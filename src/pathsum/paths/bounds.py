@@ -3,7 +3,8 @@
 1. `W_O^h = U_h R_h` with orthonormal columns U_h: what a head writes is as long as its coordinates `R_h m`.
 2. From a source the coordinates are known exactly. From an earlier head they are at most `κ Σ_j A_ij S_j q_h'[j]`,
    `κ` the largest singular value of `R_h W_V^h U_h'` (from above: `tr((MᵀM)⁴)^(1/8)`): what one head writes and the
-   next does not read costs nothing, which a product of two norms would charge for.
+   next does not read costs nothing, which a product of two norms would charge for. Where values are mixed over
+   positions it is the sum over taps: `κ_t` of `R_h C_t W_V^h U_h'`, and what was there t positions before.
 3. The largest over all heads so far bounds what every path up to a layer writes, at each position.
 """
 
@@ -15,8 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pathsum.paths.paths import source_layer
+from pathsum.runs.forward import FrozenLayer
 from pathsum.runs.graded import FrozenRun
 from pathsum.runs.linear import mixed_values
+from pathsum.weights.blocks import Block
+from pathsum.weights.taps import later
 
 SLACK = 1e-4
 """A bound is raised by so much, relatively: it is made in the run's dtype."""
@@ -36,13 +40,28 @@ def longest_outputs(frozen: FrozenRun, sources: Mapping[str, Any]) -> Float[Tens
         before = torch.stack([x for name, x in sources.items() if source_layer(name) < block.layer])
         lengths = (mixed_values(block, seen, before) @ R.mT).norm(dim=-1).amax(0)
         if axes:
-            gain = largest_singular_values(R @ block.W_V.repeat_interleave(block.group, 0), torch.cat(axes))
-            arriving = torch.einsum("hij,j,pj->hpi", seen.pattern, seen.attention_scale, torch.cat(reach))
-            lengths = torch.maximum(lengths, (gain.unsqueeze(-1) * arriving).amax(1))
+            lengths = torch.maximum(lengths, _from_heads(block, seen, R, torch.cat(axes), torch.cat(reach)).amax(1))
         axes.append(U)
         reach.append(lengths * seen.post_attention_scale * (1 + SLACK))
         longest.append(torch.maximum(longest[-1], reach[-1].amax(0)))
     return torch.stack(longest)
+
+
+def _from_heads(
+    block: Block,
+    seen: FrozenLayer,
+    R: Float[Tensor, "head r d_head"],
+    axes: Float[Tensor, "earlier d_model q"],
+    reach: Float[Tensor, "earlier pos"],
+) -> Float[Tensor, "head earlier pos"]:
+    """`Σ_t κ_t Σ_j A_ij (S q)_{j−t}`: how long what each head makes of each earlier head's output can be."""
+    scaled = (reach * seen.attention_scale).unsqueeze(-1)
+    total = reach.new_zeros(())
+    for tap in range(block.width("V")):
+        W_V = block.reader("V", tap).repeat_interleave(block.group, 0)
+        arriving = torch.einsum("hij,pj->hpi", seen.pattern, later(scaled, tap)[..., 0])
+        total = total + largest_singular_values(R @ W_V, axes).unsqueeze(-1) * arriving
+    return total
 
 
 def largest_singular_values(

@@ -5,9 +5,10 @@
 With patterns and norm scales as recorded the sum has no remainder; `check()` measures it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import torch
 from jaxtyping import Float, Real
@@ -23,6 +24,9 @@ from pathsum.runs.forward import Frozen
 from pathsum.runs.graded import FrozenRun, frozen_run, graded, layer_sources
 from pathsum.runs.linear import each_head_output
 from pathsum.runs.run import Run
+from pathsum.weights.taps import later
+
+Taps = Sequence[int] | None
 
 
 @dataclass(frozen=True)
@@ -133,21 +137,29 @@ class Expansion:
             return Term(path, self._unembed_bias())
         return Term(path, self.frozen.unembed(self.frozen.carry(self.sources[path.source], path.heads)))
 
-    def pattern(self, path: str | Path) -> Float[Tensor, "*batch dst src"]:
-        """`S_f S_post A^{h_k} S … S_post A^{h_1} S`: how a path moves from positions to positions, scales included."""
-        return path_pattern(self.run.frozen, self._known(path))
+    def pattern(self, path: str | Path, taps: Taps = None) -> Float[Tensor, "*batch dst src"]:
+        """`S_f S_post A^{h_k} S … S_post A^{h_1} S`: how a path moves from positions to positions, scales included.
 
-    def matrix(self, path: str | Path) -> LowRank:
-        """`W_U W_OV^{h_k} … W_OV^{h_1}` on residual vectors, with `W_E` on the right for paths from `embed`."""
+        `taps`, one a head, are of values mixed over positions; None: tap 0. `path_taps` lists them all: the path's term
+        is the sum of its patterns with its matrices over these.
+        """
+        return path_pattern(self.run.frozen, self._known(path), taps)
+
+    def matrix(self, path: str | Path, taps: Taps = None) -> LowRank:
+        """`W_U W_OV^{h_k} … W_OV^{h_1}` on residual vectors, with `W_E` on the right for paths from `embed`.
+
+        `taps` are those of `pattern`.
+        """
         path = self._known(path)
         W_U, W_E = self.frozen.ends.W_U, self.frozen.ends.W_E
-        circuits = [self.frozen.blocks[layer].head(index).OV for layer, index in path.heads]
+        heads = [self.frozen.blocks[layer].head(index) for layer, index in path.heads]
+        circuits = [head.OV_through(tap) for head, tap in zip(heads, _taps_of(path, taps), strict=True)]
         if not circuits:
             return LowRank(W_U, W_E if path.source == "embed" else torch.eye(W_U.shape[1], dtype=W_U.dtype))
-        product = circuits[0] @ W_E if path.source == "embed" else circuits[0]
+        chain = circuits[0] @ W_E if path.source == "embed" else circuits[0]
         for circuit in circuits[1:]:
-            product = circuit @ product
-        return W_U @ product
+            chain = circuit @ chain
+        return W_U @ chain
 
     # ---- parts ----
 
@@ -195,11 +207,26 @@ def expand(run: Run) -> Expansion:
     return Expansion(frozen_run(run))
 
 
-def path_pattern(frozen: Frozen, path: Path) -> Float[Tensor, "*batch dst src"]:
-    """`S_f S_post A^{h_k} S … S_post A^{h_1} S` of what a run recorded."""
+def path_pattern(frozen: Frozen, path: Path, taps: Taps = None) -> Float[Tensor, "*batch dst src"]:
+    """`S_f S_post A^{h_k} D^{t_k} S … S_post A^{h_1} D^{t_1} S` of what a run recorded; D is one position back.
+
+    `taps` t, one a head, are of values mixed over positions; None: 0.
+    """
     total = torch.eye(frozen.final_scale.shape[-1], dtype=frozen.final_scale.dtype)
-    for layer, index in path.heads:
+    for (layer, index), tap in zip(path.heads, _taps_of(path, taps), strict=True):
         seen = frozen.layers[layer]
         A = seen.post_attention_scale.unsqueeze(-1) * seen.pattern[..., index, :, :]
-        total = A * seen.attention_scale.unsqueeze(-2) @ total
+        total = A @ later(seen.attention_scale.unsqueeze(-1) * total, tap)
     return frozen.final_scale.unsqueeze(-1) * total
+
+
+def path_taps(frozen: FrozenRun, path: Path) -> list[tuple[int, ...]]:
+    """All ways to go through the taps of the values of a path's heads; one, all 0, where none are mixed."""
+    return list(product(*(range(frozen.blocks[layer].width("V")) for layer, _ in path.heads)))
+
+
+def _taps_of(path: Path, taps: Taps) -> Sequence[int]:
+    """Raises `NotApplicable` unless there is one a head."""
+    if taps is not None and len(taps) != path.order:
+        raise NotApplicable(f"{len(taps)} taps for the {path.order} heads of {path.name}; give one a head")
+    return (0,) * path.order if taps is None else taps

@@ -2,7 +2,8 @@
 
     score = scale · Σ_{p, q} (A^p ⊗ A^q ⊗ W^{p, q}),   W^{p, q} = W_Eᵀ W_OV^{p…}ᵀ · W_QK · W_OV^{q…} W_E
 
-`Id ⊗ A^{L0H7} ⊗ W_Eᵀ W_QK^{L1H2} W_OV^{L0H7} W_E` is the K-composition term of an induction head.
+`Id ⊗ A^{L0H7} ⊗ W_Eᵀ W_QK^{L1H2} W_OV^{L0H7} W_E` is the K-composition term of an induction head. A head that mixes its
+keys over positions does without the earlier one: `Id ⊗ D ⊗ W_Eᵀ W_QK^{L0H2}(0, 1) W_E`, D one position back.
 """
 
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ class QKTerm:
     key: Path
     matrix: LowRank
     """Query on the left. A side that starts at `embed` is over tokens, any other over the residual stream."""
+    taps: tuple[int, int] = (0, 0)
+    """Of the head's query and key."""
 
     @cached_property
     def matching_score(self) -> float:
@@ -37,7 +40,8 @@ class QKTerm:
         return positivity(self.matrix.eigenvalues()).item()
 
     def __str__(self) -> str:
-        return f"{_pattern(self.query)} ⊗ {_pattern(self.key)} ⊗ {self._weights}"
+        patterns = [_pattern(path, tap) for path, tap in zip((self.query, self.key), self.taps, strict=True)]
+        return " ⊗ ".join([*patterns, self._weights])
 
     @property
     def _weights(self) -> str:
@@ -45,7 +49,8 @@ class QKTerm:
         right = [f"W_OV^{{{name}}}" for name in reversed(self.key.head_names)]
         before = ["W_Eᵀ" if self.query.source == "embed" else f"{self.query.source}ᵀ ·"]
         after = ["W_E" if self.key.source == "embed" else f"· {self.key.source}"]
-        return " ".join([*before, *left, f"W_QK^{{{self.head}}}", *right, *after])
+        through = f"({self.taps[0]}, {self.taps[1]})" if any(self.taps) else ""
+        return " ".join([*before, *left, f"W_QK^{{{self.head}}}{through}", *right, *after])
 
 
 def qk_term(
@@ -54,25 +59,28 @@ def qk_term(
     query: str | Path = "embed",
     key: str | Path = "embed",
     delta: float | int | None = None,
+    taps: tuple[int, int] = (0, 0),
 ) -> QKTerm:
     """`W_Eᵀ W_OV^{q…}ᵀ W_QK(Δ) W_OV^{k…} W_E` of folded weights, for a query path and a key path; without the scale.
 
     What depends on the text is left out: 1/σ of every norm, those of normed queries and keys too (`left_out` names
-    them). `ScoreExpansion.term` has it all.
+    them). `ScoreExpansion.term` has it all. Of queries and keys that are mixed over positions it is the part of these
+    two `taps`, of mixed values of heads on the way tap 0.
 
-    Raises `NotApplicable` for a path that does not end before the head, or for a rotary layer without `delta`.
+    Raises `NotApplicable` for a path that does not end before the head, a rotary layer without `delta`, or a tap that
+    is not there.
 
     >>> qk_term(model.weights.fold(), "L1H2", key="embed → L0H7").matching_score
     """
     layer, index = head_index(head, weights.spec)
     query, key = (path_before(path, layer, weights.spec) for path in (query, key))
-    matrix = weights.attention(layer).head(index).QK(delta)
+    matrix = weights.attention(layer).head(index).QK(delta, taps)
     for at, which in reversed(key.heads):
         matrix = matrix @ weights.attention(at).head(which).OV
     for at, which in reversed(query.heads):
         matrix = weights.attention(at).head(which).OV.T @ matrix
     matrix = matrix @ weights.W_E if key.source == "embed" else matrix
-    return QKTerm(head, query, key, weights.W_E.mT @ matrix if query.source == "embed" else matrix)
+    return QKTerm(head, query, key, weights.W_E.mT @ matrix if query.source == "embed" else matrix, taps)
 
 
 def path_before(path: str | Path, layer: int, spec: Spec) -> Path:
@@ -83,5 +91,6 @@ def path_before(path: str | Path, layer: int, spec: Spec) -> Path:
     return path
 
 
-def _pattern(path: Path) -> str:
-    return " ".join(f"A^{{{name}}}" for name in reversed(path.head_names)) or "Id"
+def _pattern(path: Path, tap: int) -> str:
+    back = [] if not tap else ["D" if tap == 1 else f"D^{tap}"]
+    return " ".join([*back, *(f"A^{{{name}}}" for name in reversed(path.head_names))]) or "Id"

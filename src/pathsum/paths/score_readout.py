@@ -17,8 +17,10 @@ from torch import Tensor
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.logits import Expansion
 from pathsum.paths.score_sides import Side, lag_streams, paths_into, source_streams, stream_counts
-from pathsum.runs.graded import graded_streams
+from pathsum.runs.graded import graded_streams, streams
 
+Parts = tuple[list[str], list[Tensor]]
+"""Names, and what they stand for, in as many tensors as there are groups."""
 HELD = 1 << 28
 """Numbers of queries and keys of single paths that may be held at once: 1 GB in float32."""
 
@@ -106,12 +108,20 @@ class ScoreReadout:
         """By how far back (what the query says, what the key says) was read: `lag 0` … and `further`; all paths.
 
         A head that compares its own token with the token before the source has `lag 0` with `lag 1`, whichever heads of
-        earlier layers carry these.
+        earlier layers carry these, or taps of its own queries and keys.
         """
         if lags < 1:
             raise NotApplicable(f"lags is {lags}; there must be at least one, lag 0")
         found = lag_streams(self.expansion, self._layer, lags)
-        return self._shares([(list(found), torch.stack(list(found.values())))])
+        x = torch.stack(list(found.values()))
+        return self._of_sides(*(dict(zip(found, side.by_lag(x), strict=True)) for side in (self.queries, self.keys)))
+
+    @cached_property
+    @torch.no_grad()
+    def by_tap(self) -> ScoreShares:
+        """By (tap of the query, tap of the key): `tap 0`, the position itself, `tap 1`, the one before …; all paths."""
+        x = next(islice(streams(self.expansion.frozen), self._layer, None))
+        return self._of_sides(self.queries.by_tap(x), self.keys.by_tap(x))
 
     @torch.no_grad()
     def by_path(self, max_order: int | None = None, limit: int = 20_000_000) -> ScoreShares:
@@ -141,13 +151,22 @@ class ScoreReadout:
             names += found
             q.append(self._queried(self.queries.of(x)))
             k.append(self._keyed(self.keys.of(x)))
+        return self._summed((names, q), (names, k), longer)
+
+    def _of_sides(self, queries: dict[str, Tensor], keys: dict[str, Tensor]) -> ScoreShares:
+        """Of parts of the queries and parts of the keys, and of what each side has beside them."""
+        q, k = (torch.stack(list(parts.values())) for parts in (queries, keys))
+        return self._summed((list(queries), [self._queried(q)]), (list(keys), [self._keyed(k)]))
+
+    def _summed(self, queries: Parts, keys: Parts, longer: Tensor | None = None) -> ScoreShares:
+        """Every query part with every key part, `positions` and `bias` among them."""
         more_q, more_k = self.queries.constants(), self.keys.constants()
-        q += [self._queried(vectors[None]) for vectors in more_q.values()]
-        k += [self._keyed(vectors[None]) for vectors in more_k.values()]
+        q = [*queries[1], *(self._queried(vectors[None]) for vectors in more_q.values())]
+        k = [*keys[1], *(self._keyed(vectors[None]) for vectors in more_k.values())]
         scale = self.queries.block.attention.score_scale
         values = scale * torch.einsum("qf,rkf->rqk", torch.cat(q), torch.cat(k, 1))
         longer = torch.zeros_like(self.target) if longer is None else longer
-        sides = (*names, *more_q), (*names, *more_k)
+        sides = (*queries[0], *more_q), (*keys[0], *more_k)
         return ScoreShares(*sides, values, self.distance, longer, self.target, self.size)
 
     def _queried(self, queries: Float[Tensor, "part *batch pos d_head"]) -> Float[Tensor, "part numbers"]:

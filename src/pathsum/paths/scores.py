@@ -2,6 +2,9 @@
 
     score[i, j] = scale · Σ_{p, q} (R(i) W_Q S_i x_i^p)ᵀ (R(j) W_K S_j x_j^q)
 
+Where queries or keys are mixed over positions, `W_Q S_i x_i` is `Σ_t C_t W_Q S_{i−t} x_{i−t}`, and `by_tap` tells these
+apart.
+
 Beside the residual stream's parts (orders, sources, paths) each side has what does not come from it: `positions` (added
 to queries and keys only) and `bias`. Scores are those before any soft-cap and mask; ALiBi's own bias is the part
 `distance`.
@@ -23,7 +26,7 @@ from pathsum.paths.score_pairs import Pairs, pair_mask, pair_weights, visible_so
 from pathsum.paths.score_readout import ScoreReadout
 from pathsum.paths.score_sides import Side, key_side, paths_into, query_side, source_streams, stream_counts
 from pathsum.paths.table import relative_error
-from pathsum.runs.graded import frozen_run, graded_streams
+from pathsum.runs.graded import frozen_run, graded_streams, streams
 from pathsum.runs.run import Run
 from pathsum.weights.blocks import Block
 from pathsum.weights.positions import Alibi
@@ -87,6 +90,16 @@ class ScoreExpansion:
         found = source_streams(self.expansion, self.layer)
         return self._split(list(found), torch.stack(list(found.values())))
 
+    @torch.no_grad()
+    def by_tap(self) -> ScoreSplit:
+        """By (tap of the query, tap of the key), all paths together: `tap 0` is the position itself, `tap 1` the one
+        before. Of a head whose queries or keys are not mixed over positions that side has tap 0 alone.
+
+        >>> pathsum.expand_scores(run, "L0H1").by_tap().scores       # [query tap, key tap, dst, src]
+        """
+        x = next(islice(streams(self.expansion.frozen), self.layer, None))
+        return self._pairs(self.queries.by_tap(x), self.keys.by_tap(x))
+
     def check(self, g: Float[Tensor, "order *batch pos d_model"]) -> float:
         """`by_order().check()` from the graded stream before the layer, each term let go of once it is added."""
         q = torch.cat([self.queries.of(g), *(one[None] for one in self.queries.constants().values())])
@@ -132,12 +145,16 @@ class ScoreExpansion:
         q, k = self._side_of(self.queries, query), self._side_of(self.keys, key)
         return ScoreTerm(query, key, self.block.attention.score_scale * q @ k.mT)
 
-    def weights_of(self, query: str = "embed", key: str = "embed", delta: float | int | None = None) -> QKTerm:
+    def weights_of(
+        self, query: str = "embed", key: str = "embed", delta: float | int | None = None, taps: tuple[int, int] = (0, 0)
+    ) -> QKTerm:
         """The weights of one (query path, key path): `W_Eᵀ … W_QK … W_E`, with its matching score.
+
+        `taps` of the head's query and key, where these are mixed over positions.
 
         >>> pathsum.expand_scores(run, "L1H2").weights_of("embed", "embed → L0H7").matching_score
         """
-        return qk_term(self.expansion.frozen.weights, self.head, query, key, delta)
+        return qk_term(self.expansion.frozen.weights, self.head, query, key, delta, taps)
 
     # ---- numbers read off the scores ----
 
@@ -210,8 +227,11 @@ class ScoreExpansion:
         return side.of(self.expansion.frozen.carry(self.expansion.sources[path.source], path.heads))
 
     def _split(self, names: list[str], x: Float[Tensor, "part *batch pos d_model"]) -> ScoreSplit:
-        queries = dict(zip(names, self.queries.of(x), strict=True)) | self.queries.constants()
-        keys = dict(zip(names, self.keys.of(x), strict=True)) | self.keys.constants()
+        return self._pairs(*(dict(zip(names, side.of(x), strict=True)) for side in (self.queries, self.keys)))
+
+    def _pairs(self, queries: dict[str, Tensor], keys: dict[str, Tensor]) -> ScoreSplit:
+        """Every query part with every key part, `positions` and `bias` among them."""
+        queries, keys = queries | self.queries.constants(), keys | self.keys.constants()
         every, scale = torch.stack(list(keys.values())), self.block.attention.score_scale
         scores = torch.stack([scale * q @ every.mT for q in queries.values()])
         return ScoreSplit(tuple(queries), tuple(keys), scores, self._distance(), self.scores)

@@ -23,9 +23,9 @@ from pathsum.errors import NotApplicable
 from pathsum.paths.bounds import longest_outputs
 from pathsum.paths.paths import Path, source_layer
 from pathsum.paths.readout import Readout
-from pathsum.runs.attention import attend, per_head
+from pathsum.runs.attention import per_head
 from pathsum.runs.forward import FrozenLayer
-from pathsum.runs.linear import head_covectors
+from pathsum.runs.linear import head_covectors, values_transposed
 from pathsum.weights.blocks import Block
 
 WIDTH = 16
@@ -182,8 +182,8 @@ class _Search:
 
 
 def _before_heads(block: Block, seen: FrozenLayer, g: Float[Tensor, "node pos d_model"]) -> Tensor:
-    """Covectors on what every head's `W_V` gives: `S Aᵀ W_Oᵀ S_post g`, `[node, head, pos, d_head]`."""
-    moved = attend(seen.pattern.mT, head_covectors(block, seen, g))
+    """Covectors on what every head's `W_V` gives: `S Cᵀ Aᵀ W_Oᵀ S_post g`, `[node, head, pos, d_head]`."""
+    moved = values_transposed(block, seen, head_covectors(block, seen, g))
     return moved * seen.attention_scale[:, None]
 
 

@@ -1,4 +1,4 @@
-"""A head's scores taken apart on the terminal: by order, lag, source and pair of paths, each summing to the score."""
+"""A head's scores taken apart on the terminal: by order, lag, tap, source and pair of paths, each summing to it."""
 
 from typing import Any
 
@@ -21,13 +21,17 @@ def print_scores(result: Result, console: Console | None = None) -> None:
     """What was asked, then the score by order, lag, source and pair of paths, and the error of the sum."""
     console = Console() if console is None else console
     asked, top = result.manifest["prompt"], result.manifest["options"]["top"]
-    parts = {part: [r for r in result.rows() if r["part"] == part] for part in ("order", "lag", "source", "term")}
+    parts = {
+        part: [r for r in result.rows() if r["part"] == part] for part in ("order", "lag", "tap", "source", "term")
+    }
     title = f"Expansion of the scores of {asked['head']}, {printable(result.manifest['model'])}"
     console.print(Text(title, style="bold"))
     console.print(_tokens(asked))
     console.print(Text(_question(asked)), highlight=False)
     console.print(_crossed("by order, centred", _few_orders(parts["order"])))
     console.print(_crossed("by lag, centred", parts["lag"]))
+    if parts["tap"]:
+        console.print(_crossed("by tap, centred", parts["tap"]))
     if len(parts["source"]) > 1:
         console.print(_listed("by source: query", _strongest(parts["source"], top), asked["centred"]))
     console.print(_listed("strongest: query", parts["term"], asked["centred"]))

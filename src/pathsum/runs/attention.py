@@ -11,10 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from pathsum.weights.blocks import Block
+from pathsum.weights.blocks import Block, Which
 from pathsum.weights.norms import Norm
 from pathsum.weights.positions import Alibi, Rotary
 from pathsum.weights.spec import Attention
+from pathsum.weights.taps import mixed
 from pathsum.weights.weights import Ends, position_vectors
 
 EVERY = slice(None)
@@ -63,9 +64,9 @@ class QueriesAndKeys:
 def queries_and_keys(
     block: Block, ends: Ends, read: Float[Tensor, "*batch pos d_model"]
 ) -> tuple[QueriesAndKeys, Float[Tensor, "*batch head pos"], Float[Tensor, "*batch kv pos"]]:
-    """Queries and keys (normed, rotated) of what the layer reads, and their norms' 1/σ."""
-    queries, query_scale = _projected(block, ends, read, (block.W_Q, block.b_Q, block.W_QP), block.q_norm)
-    keys, key_scale = _projected(block, ends, read, (block.W_K, block.b_K, block.W_KP), block.k_norm)
+    """Queries and keys (mixed, normed, rotated) of what the layer reads, and their norms' 1/σ."""
+    queries, query_scale = _projected(block, ends, read, "Q", (block.W_Q, block.b_Q, block.W_QP), block.q_norm)
+    keys, key_scale = _projected(block, ends, read, "K", (block.W_K, block.b_K, block.W_KP), block.k_norm)
     return QueriesAndKeys(block.attention, queries, keys, block.sinks), query_scale, key_scale
 
 
@@ -73,6 +74,7 @@ def _projected(
     block: Block,
     ends: Ends,
     read: Tensor,
+    which: Which,
     maps: tuple[Tensor, Tensor | None, Tensor | None],
     norm: Norm,
 ) -> tuple[Tensor, Tensor]:
@@ -84,8 +86,24 @@ def _projected(
     vectors = split_heads(linear(read, W.flatten(0, 1), None if b is None else b.flatten()), W.shape[0])
     if p is not None and W_P is not None:
         vectors = vectors + split_heads(linear(p, W_P.flatten(0, 1)), W.shape[0])
+    vectors = mixed(vectors, block.taps(which))
     scale = norm.scale(vectors)
     return rotated(block, norm.apply(vectors, scale), positions), scale
+
+
+def values_of(
+    block: Block, read: Float[Tensor, "*any pos d_model"], b: Float[Tensor, "kv d_head"] | None = None
+) -> Float[Tensor, "*any head pos d_head"]:
+    """What every head moves from each position, `W_V x + b` mixed over positions; without `b`, linear in x."""
+    plain = linear(read, block.W_V.flatten(0, 1), None if b is None else b.flatten())
+    return per_head(block, mixed(split_heads(plain, block.W_V.shape[0]), block.taps("V")))
+
+
+def one_heads_values(
+    block: Block, index: int, read: Float[Tensor, "*any pos d_model"]
+) -> Float[Tensor, "*any pos d_head"]:
+    """The same of one head, without a bias."""
+    return mixed(linear(read, block.W_V[index // block.group]), block.head(index).taps_V)
 
 
 def rotated(block: Block, vectors: Tensor, positions: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from pathsum.errors import TextError
-from pathsum.runs.attention import EVERY, QueriesAndKeys, attend, per_head, queries_and_keys, split_heads
+from pathsum.runs.attention import EVERY, QueriesAndKeys, attend, queries_and_keys, values_of
 from pathsum.weights.blocks import Block, map_tensors
 from pathsum.weights.weights import Ends, Weights
 
@@ -164,9 +164,7 @@ def _attention(
 
 def _moved(block: Block, read: Tensor, pattern: Tensor, kept: Tensor | None) -> Tensor:
     """Sum of the heads, `Σ_h (A_h ⊗ W_O^h)(W_V^h x + b_V)`, plus b_O: concatenate and project."""
-    n_kv = block.W_V.shape[0]
-    b_V = None if block.b_V is None else block.b_V.flatten()
-    values = per_head(block, split_heads(linear(read, block.W_V.flatten(0, 1), b_V), n_kv))
+    values = values_of(block, read, block.b_V)
     mixed = attend(pattern.to(values.dtype), values)
     mixed = mixed if kept is None else mixed * kept
     W_O = block.W_O.transpose(0, 1).flatten(1)

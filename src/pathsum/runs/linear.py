@@ -10,9 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from pathsum.runs.attention import attend, per_head, split_heads
+from pathsum.runs.attention import attend, one_heads_values, split_heads, values_of
 from pathsum.runs.forward import FrozenLayer
 from pathsum.weights.blocks import Block
+from pathsum.weights.taps import mixed_transposed
 
 AT_ONCE = 1 << 25
 """Numbers of covectors that pass a layer's heads backward at once: 128 MB in float32."""
@@ -20,9 +21,7 @@ AT_ONCE = 1 << 25
 
 def mixed_values(block: Block, seen: FrozenLayer, x: Float[Tensor, "*any pos d_model"]) -> Tensor:
     """`A_h S x W_V^hᵀ` for every head, `[..., head, pos, d_head]`."""
-    scaled = x * seen.attention_scale.unsqueeze(-1)
-    values = per_head(block, split_heads(linear(scaled, block.W_V.flatten(0, 1)), block.W_V.shape[0]))
-    return attend(seen.pattern, values)
+    return attend(seen.pattern, values_of(block, x * seen.attention_scale.unsqueeze(-1)))
 
 
 def heads_output(block: Block, seen: FrozenLayer, x: Float[Tensor, "*any pos d_model"]) -> Tensor:
@@ -42,19 +41,20 @@ def one_head_output(
     block: Block, seen: FrozenLayer, index: int, x: Float[Tensor, "*any pos d_model"]
 ) -> Float[Tensor, "*any pos d_model"]:
     """One head of the layer acting on `x`, without the others."""
-    values = linear(x * seen.attention_scale.unsqueeze(-1), block.W_V[index // block.group])
+    values = one_heads_values(block, index, x * seen.attention_scale.unsqueeze(-1))
     mixed = attend(seen.patterns_of(slice(index, index + 1)), values.unsqueeze(-3)).squeeze(-3)
     return linear(mixed, block.W_O[index]) * seen.post_attention_scale.unsqueeze(-1)
 
 
 def bias_source(block: Block, seen: FrozenLayer) -> Float[Tensor, "*batch pos d_model"] | None:
-    """The layer's constant: `S_post (b_O + Σ_h W_O^h b_V^h Σ_j A_ij) + β_post`; None without biases."""
+    """The layer's constant: `S_post (b_O + Σ_h W_O^h Σ_j A_ij b_V^h) + β_post`; None without biases.
+
+    Mixed over positions, b_V is what the taps reach of it at j: less at the start of the text.
+    """
     shape = (*seen.attention_scale.shape, -1)
     total = None if block.b_O is None else block.b_O.expand(shape)
     if block.b_V is not None:
-        b_V = block.b_V.repeat_interleave(block.group, dim=0)
-        moved = (block.W_O @ b_V.unsqueeze(-1)).squeeze(-1)
-        carried = torch.einsum("...hi,hd->...id", seen.pattern.sum(-1), moved)
+        carried = _carried_bias(block, seen, block.b_V)
         total = carried if total is None else total + carried
     if total is not None:
         total = total * seen.post_attention_scale.unsqueeze(-1)
@@ -62,6 +62,15 @@ def bias_source(block: Block, seen: FrozenLayer) -> Float[Tensor, "*batch pos d_
     if beta is not None:
         total = beta.expand(shape) if total is None else total + beta
     return total
+
+
+def _carried_bias(block: Block, seen: FrozenLayer, b_V: Float[Tensor, "kv d_head"]) -> Tensor:
+    """`Σ_h W_O^h Σ_j A_ij b_j^h`, `[*batch, pos, d_model]`."""
+    if block.taps("V") is None:
+        moved = (block.W_O @ b_V.repeat_interleave(block.group, dim=0).unsqueeze(-1)).squeeze(-1)
+        return torch.einsum("...hi,hd->...id", seen.pattern.sum(-1), moved)
+    nothing = b_V.new_zeros(seen.attention_scale.shape[-1], block.W_V.shape[-1])
+    return torch.einsum("...hie,hde->...id", seen.pattern @ values_of(block, nothing, b_V), block.W_O)
 
 
 # ---- transposes: covectors, backward ----
@@ -80,8 +89,13 @@ def each_head_transposed(block: Block, seen: FrozenLayer, r: Float[Tensor, "*any
     """From covectors on mixed values to those on the layer's input: `S A_hᵀ r W_V^h`, `[..., head, pos, d_model]`."""
     W_V = block.W_V.repeat_interleave(block.group, dim=0)
     # A broadcast product would copy W_V for every leading axis.
-    read = torch.einsum("...hpe,hed->...hpd", attend(seen.pattern.mT, r), W_V)
+    read = torch.einsum("...hpe,hed->...hpd", values_transposed(block, seen, r), W_V)
     return read * seen.attention_scale[..., None, :, None]
+
+
+def values_transposed(block: Block, seen: FrozenLayer, r: Float[Tensor, "*any head pos d_head"]) -> Tensor:
+    """From covectors on mixed values to those on what W_V gives, before it is mixed by taps: `Cᵀ A_hᵀ r`."""
+    return mixed_transposed(attend(seen.pattern.mT, r), block.taps_by_head("V"))
 
 
 def one_head_transposed(
@@ -90,6 +104,7 @@ def one_head_transposed(
     """The transpose of `one_head_output`."""
     r = linear(g * seen.post_attention_scale.unsqueeze(-1), block.W_O[index].mT)
     moved = attend(seen.patterns_of(slice(index, index + 1)).mT, r.unsqueeze(-3)).squeeze(-3)
+    moved = mixed_transposed(moved, block.head(index).taps_V)
     return linear(moved, block.W_V[index // block.group].mT) * seen.attention_scale.unsqueeze(-1)
 
 
@@ -101,6 +116,6 @@ def heads_transposed(block: Block, seen: FrozenLayer, g: Float[Tensor, "*any pos
     # A few at a time: on the way there are several copies of them.
     for some, out in zip(*(each.split(max(1, AT_ONCE // prod(flat.shape[1:]))) for each in (flat, found)), strict=True):
         moved = attend(back, head_covectors(block, seen, some))
-        by_values = moved.unflatten(-3, (-1, block.group)).sum(-3)
+        by_values = mixed_transposed(moved.unflatten(-3, (-1, block.group)).sum(-3), block.taps("V"))
         out[:] = linear(by_values.transpose(-3, -2).flatten(-2), W_V) * seen.attention_scale[..., None]
     return found.view(g.shape)

@@ -79,6 +79,19 @@ READINGS: tuple[Reading, ...] = (
         "weights_only", shows_qk=True,
     ),
     Reading(
+        "taps", "What heads say through each tap", "Summarizing OV/QK Matrices; Induction Heads", ("weights",),
+        (HEAD, Column("circuit", "", "QK or OV"),
+         Column("query_tap", COUNT, "positions between the destination and the token that its query is made from"),
+         Column("key_tap", COUNT, "positions between the source and the token that its key is made from"),
+         Column("value_tap", COUNT, "positions between the source and the token that is moved from it"),
+         Column("weight", NUMBER, "root mean square over coordinates of the tap, in QK of the product of both taps; 1 "
+                "where nothing is mixed"),
+         Column("size", "score or nats", "root mean square entry of the table over tokens"),
+         Column("score", NUMBER, "Σλ/Σ|λ| of that table: QK matches, OV copies"),
+         Column("departure", NUMBER, "√(1 − Σ|λ|²/‖·‖²) of it; 0: normal")),
+        "taps", shows_qk=True,
+    ),
+    Reading(
         "composition", "Composition of heads", "Three Kinds of Composition; Analyzing a Two-Layer Model", ("weights",),
         (Column("kind", "", "Q, K or V; of other readers in, gate, router or unembed"), SOURCE, DESTINATION,
          Column("score", NUMBER, "‖RW‖/(‖R‖‖W‖), Frobenius", "O"), Column("baseline", NUMBER, "1/√d_model: chance"),

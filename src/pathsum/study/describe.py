@@ -131,6 +131,12 @@ def _attention(spec: Spec, sizes: Mapping[str, int]) -> Iterator[Fact]:
     for window, count in Counter(layer.window for layer in spec.layers).items():
         if window is not None:
             yield "attention", "window", window, f"tokens, itself included; {_layers(count, spec)}".rstrip("; ")
+    smeared = sum(layer.smeared_keys for layer in spec.layers)
+    if smeared:
+        yield "attention", "smeared keys", smeared, f"{_layers(smeared, spec)}each mixed with the one before"
+    for width, count in Counter(layer.convolution for layer in spec.layers).items():
+        if width is not None:
+            yield "attention", "convolution", width, f"{_layers(count, spec)}of queries, keys and values"
     for name, words in (("sinks", "a share of every row goes nowhere"), ("q_norm.gain", "queries and keys are normed")):
         if count := _having(sizes, name):
             yield "attention", {"sinks": "sinks", "q_norm.gain": "q/k-norm"}[name], count, words
@@ -179,6 +185,9 @@ def _limits(spec: Spec, sizes: Mapping[str, int], tied: bool) -> Iterator[Fact]:
         yield "limits", "layers with W_QK(Δ)", rotary, "QK readings need a distance: delta= (--delta)"
     if _having(sizes, "q_norm.gain"):
         yield "limits", "QK from weights alone", None, "approximate: 1/σ of queries and keys differs by token"
+    mixing = sum(layer.smeared_keys or layer.convolution is not None for layer in spec.layers)
+    if mixing:
+        yield "limits", "layers with taps", mixing, "weight-only readings are of tap 0; taps has the others"
     caps = Counter(layer.score_cap for layer in spec.layers if layer.score_cap is not None)
     for cap, count in caps.items():
         yield (

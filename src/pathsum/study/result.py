@@ -103,7 +103,7 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
     needs = ("weights", "text", "random tokens") if reading is None else reading.needs
     if reading is not None and reading.name == "induction":
         found |= {"thresholds": INDUCTION_THRESHOLDS, "partner_z": PARTNER_Z}
-    if reading is not None and reading.shows_qk and (parts := left_out(model.weights)):
+    if reading is not None and reading.shows_qk and (parts := left_out(model.weights, reading.name == "taps")):
         found["approximate"] = parts
     found["folded"] = "exactly, in float64, for weights; runs are of the raw weights in float32"
     if "text" in needs:

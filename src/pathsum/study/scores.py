@@ -24,9 +24,10 @@ LAGS = 3
 SCORES = Reading(
     "scores", "What pairs of paths add to a head's scores", "Path Expansion of Attention Scores Expression",
     ("weights",),
-    (Column("part", "", "order, lag (how far back it was read), source, or term (a single pair of paths)"),
+    (Column("part", "", "order, lag (how far back it was read), tap (of queries and keys mixed over positions), "
+            "source, or term (a single pair of paths)"),
      Column("query", "", "the query's order, lag, source or path; what is not listed"), Column("key", "", "the key's"),
-     Column("pairs", "count", "how many pairs of paths; undefined for lags, which split paths"),
+     Column("pairs", "count", "how many pairs of paths; undefined for lags and taps, which split paths"),
      Column("score", "nats", "what they add to the score, before any soft-cap; mean over the pairs of positions"),
      Column("centred", "nats", "the same, less its mean over all sources that the destination can attend to")),
     "scores",
@@ -71,8 +72,10 @@ def prompt_scores(
     max_order = min(max_order, layer)
     _bounded(readout, layer, max_order)
     found = {"order": readout.by_order, "lag": readout.by_lag(LAGS), "source": readout.by_source}
+    if readout.queries.width > 1 or readout.keys.width > 1:
+        found["tap"] = readout.by_tap
     terms = readout.by_path(max_order, limit=MOST_PAIRS)
-    counts = {"order": _of_orders(readout, layer), "lag": {}, "source": _of_sources(readout, layer)}
+    counts = {"order": _of_orders(readout, layer), "lag": {}, "tap": {}, "source": _of_sources(readout, layer)}
     rows = [row for part, shares in found.items() for row in _all(part, shares, counts[part])]
     rows += _terms(terms, top, stream_counts(readout.expansion, layer), max_order)
     facts = manifest(subject, SCORES, {"max_order": max_order, "top": top})

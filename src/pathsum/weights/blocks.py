@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,9 @@ from pathsum.lowrank import LowRank
 from pathsum.weights.norms import Norm
 from pathsum.weights.positions import LearnedQK, Sinusoidal, rotation_of
 from pathsum.weights.spec import Activation, Attention
+from pathsum.weights.taps import smearing, through, width
+
+Which = Literal["Q", "K", "V"]
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -28,7 +31,8 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 class Head:
     """One attention head; its tensors are views of its layer's.
 
-    `W_Q, W_K, W_V [d_head, d_model]`, `W_O [d_model, d_head]`, biases `[d_head]`.
+    `W_Q, W_K, W_V [d_head, d_model]`, `W_O [d_model, d_head]`, biases `[d_head]`; taps `[width, d_head]` where what it
+    makes is mixed over positions.
     """
 
     layer: int
@@ -41,6 +45,9 @@ class Head:
     b_Q: Float[Tensor, " d_head"] | None = None
     b_K: Float[Tensor, " d_head"] | None = None
     b_V: Float[Tensor, " d_head"] | None = None
+    taps_Q: Float[Tensor, "width d_head"] | None = None
+    taps_K: Float[Tensor, "width_k d_head"] | None = None
+    taps_V: Float[Tensor, "width d_head"] | None = None
 
     @property
     def name(self) -> str:
@@ -48,16 +55,29 @@ class Head:
 
     @property
     def OV(self) -> LowRank:
-        """`W_OV = W_O W_V`, `[d_model, d_model]` of rank d_head: what the head moves."""
-        return LowRank(self.W_O, self.W_V)
+        """`W_OV = W_O W_V`, `[d_model, d_model]` of rank d_head: what the head moves (through tap 0)."""
+        return self.OV_through(0)
 
-    def QK(self, delta: float | int | None = None) -> LowRank:
+    def OV_through(self, tap: int) -> LowRank:
+        """`W_OV(t) = W_O C_t W_V`: what it moves of the token t before the one attended to.
+
+        Raises `NotApplicable` for a tap that the values do not have.
+        """
+        return LowRank(self.W_O, through(self.W_V, self.taps_V, tap))
+
+    def QK(self, delta: float | int | None = None, taps: tuple[int, int] = (0, 0)) -> LowRank:
         """`W_QK(Δ) = W_Qᵀ R(Δ)ᵀ W_K`, query on the left; `W_Qᵀ W_K` where the layer is not rotary.
 
-        Raises `NotApplicable` for a rotary layer without `delta` (framework §4).
+        With taps (s, t) `W_Qᵀ C_s R(Δ)ᵀ C_t W_K`: what the token s before the destination says of the one t before the
+        source. Raises `NotApplicable` for a rotary layer without `delta` (framework §4), or a tap that is not there.
         """
         R = rotation_of(self.attention.positions, delta, self.W_Q.shape[0])
-        return LowRank(self.W_Q.mT, self.W_K) if R is None else LowRank(self.W_Q.mT, R.to(self.W_K).mT @ self.W_K)
+        W_Q, W_K = through(self.W_Q, self.taps_Q, taps[0]), through(self.W_K, self.taps_K, taps[1])
+        return LowRank(W_Q.mT, W_K) if R is None else LowRank(W_Q.mT, R.to(W_K).mT @ W_K)
+
+    def width(self, which: Which) -> int:
+        """Taps of its queries, keys or values; 1 where they are not mixed."""
+        return width({"Q": self.taps_Q, "K": self.taps_K, "V": self.taps_V}[which])
 
 
 @dataclass(frozen=True)
@@ -147,6 +167,7 @@ class Block:
 
     `W_Q [n_heads, d_head, d_model]`, `W_K, W_V [n_key_value_heads, d_head, d_model]`, `W_O [n_heads, d_model, d_head]`.
     `W_QP, W_KP` read the positions that enter queries and keys only; they are `W_Q, W_K` until a norm is folded.
+    Queries, keys and values may be mixed over positions, biases included, before the norms of queries and keys: `taps`.
     """
 
     layer: int
@@ -163,6 +184,11 @@ class Block:
     W_KP: Float[Tensor, "kv d_head d_model"] | None = None
     sinks: Float[Tensor, " head"] | None = None
     """One more score per head in every row's softmax, whose share goes nowhere."""
+    smear: Float[Tensor, " kv"] | None = None
+    """Logit of the gate between a key and the one before it."""
+    conv_Q: Float[Tensor, "head width d_head"] | None = None
+    conv_K: Float[Tensor, "kv width d_head"] | None = None
+    conv_V: Float[Tensor, "kv width d_head"] | None = None
     attention_norm: Norm = Norm()
     post_attention_norm: Norm = Norm()
     q_norm: Norm = Norm()
@@ -180,6 +206,34 @@ class Block:
         """Query heads per key/value head."""
         return self.n_heads // self.W_K.shape[0]
 
+    def taps(self, which: Which) -> Float[Tensor, "n width d_head"] | None:
+        """How queries (one set a head), keys or values (one a key/value head) are mixed; None where they are not."""
+        if which == "K" and self.smear is not None:
+            return smearing(self.smear, self.W_K.shape[1])
+        return {"Q": self.conv_Q, "K": self.conv_K, "V": self.conv_V}[which]
+
+    def taps_by_head(self, which: Which) -> Float[Tensor, "head width d_head"] | None:
+        """The same, one set a head."""
+        taps = self.taps(which)
+        return taps if taps is None or len(taps) == self.n_heads else taps.repeat_interleave(self.group, 0)
+
+    def width(self, which: Which) -> int:
+        """How many positions are mixed; 1 where none are."""
+        return width(self.taps(which))
+
+    def reader(self, which: Which, tap: int = 0) -> Float[Tensor, "n d_head d_model"]:
+        """`C_t W_Q`, `C_t W_K` or `C_t W_V`: what is read of the token t before; `W_Q` … themselves without taps."""
+        W = {"Q": self.W_Q, "K": self.W_K, "V": self.W_V}[which]
+        return through(W, self.taps(which), tap)
+
+    def with_values_of(self, tap: int) -> "Block":
+        """The same layer where nothing but one tap of the values is there."""
+        if self.conv_V is None:
+            return self
+        only = torch.zeros_like(self.conv_V)
+        only[:, tap] = self.conv_V[:, tap]
+        return replace(self, conv_V=only)
+
     def head(self, index: int) -> Head:
         """Head `index` as views of this layer's tensors."""
         if not 0 <= index < self.n_heads:
@@ -190,6 +244,7 @@ class Block:
             self.layer, index, self.attention,
             self.W_Q[index], self.W_K[kv], self.W_V[kv], self.W_O[index],
             bias(self.b_Q, index), bias(self.b_K, kv), bias(self.b_V, kv),
+            bias(self.taps("Q"), index), bias(self.taps("K"), kv), bias(self.taps("V"), kv),
         )  # fmt: skip
 
     @property

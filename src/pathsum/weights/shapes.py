@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pathsum.errors import CheckpointError, MissingTensor
 from pathsum.weights.positions import LearnedQK
-from pathsum.weights.spec import Spec
+from pathsum.weights.spec import Attention, Spec
 
 
 def required_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
@@ -15,7 +15,8 @@ def required_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
         layer += ["mlp.W_in", "mlp.W_out"]
         layer += [] if spec.mlp_limit is None else ["mlp.W_gate"]
         layer += [] if spec.n_experts is None else ["mlp.W_router"]
-    must += [f"L{index}.{name}" for index in range(spec.n_layers) for name in layer]
+    for index, facts in enumerate(spec.layers):
+        must += [f"L{index}.{name}" for name in (*layer, *_tap_shapes(spec, facts))]
     known = shapes(spec)
     return {name: known[name] for name in must}
 
@@ -36,7 +37,19 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
     if spec.d_mlp is not None:
         layer |= _mlp_shapes(spec, spec.d_mlp)
         layer |= _norm_shapes(spec, ("mlp_norm", "post_mlp_norm"))
-    return known | {f"L{i}.{name}": shape for i in range(spec.n_layers) for name, shape in layer.items()}
+    for index, facts in enumerate(spec.layers):
+        known |= {f"L{index}.{name}": shape for name, shape in (layer | _tap_shapes(spec, facts)).items()}
+    return known
+
+
+def _tap_shapes(spec: Spec, facts: Attention) -> dict[str, tuple[int, ...]]:
+    """What mixes a layer's queries, keys and values over positions: always there where the layer's facts say so."""
+    if facts.smeared_keys:
+        return {"smear": (spec.n_key_value_heads,)}
+    if facts.convolution is None:
+        return {}
+    heads = {"Q": spec.n_heads, "K": spec.n_key_value_heads, "V": spec.n_key_value_heads}
+    return {f"conv_{which}": (n, facts.convolution, spec.d_head) for which, n in heads.items()}
 
 
 def _mlp_shapes(spec: Spec, d_mlp: int) -> dict[str, tuple[int, ...]]:

@@ -23,9 +23,18 @@ class Attention:
     """A destination sees the last `window` positions, itself included; None: all earlier ones."""
     score_cap: float | int | None = None
     """Scores become `cap · tanh(score / cap)`, before the mask."""
+    smeared_keys: bool = False
+    """A key is mixed with the one before it, `k_p ← σ(α) k_p + (1 − σ(α)) k_{p−1}`, one α a key/value head."""
+    convolution: int | None = None
+    """Queries, keys and values are mixed with those of the positions before, so many in all (Primer)."""
 
     def __post_init__(self) -> None:
         number("score_scale", self.score_scale)
+        truth("smeared_keys", self.smeared_keys)
+        if self.convolution is not None:
+            whole("convolution", self.convolution, least=2)
+        if self.smeared_keys and self.convolution is not None:
+            raise CheckpointError("config: smeared_keys and convolution both mix keys; a layer has one of them")
         if self.window is not None:
             whole("window", self.window, least=1)
         if self.score_cap is not None:
@@ -89,6 +98,8 @@ class Spec:
             truth(name, getattr(self, name))
         if self.qk_norm_across_heads and self.qk_norm == "layer":
             raise CheckpointError("config: qk_norm_across_heads goes with the qk_norm rms, which does not centre")
+        if self.qk_norm == "layer" and any(layer.convolution is not None for layer in self.layers):
+            raise CheckpointError("config: convolution goes with the qk_norm rms; one that centres cannot be folded")
         self._check_mlp()
         if len(self.layers) != self.n_layers:
             raise CheckpointError(f"config: {self.n_layers} layers, but facts for {len(self.layers)} of them")

@@ -23,6 +23,7 @@ from pathsum.weights.shapes import check_names, check_shape, expected_shape, req
 from pathsum.weights.spec import NormKind, Spec
 
 HALVES = (torch.float16, torch.bfloat16)
+TAPS = ("smear", "conv_Q", "conv_K", "conv_V")
 BLOCK_NORMS = ("attention_norm", "post_attention_norm", "q_norm", "k_norm", "mlp_norm", "post_mlp_norm")
 
 
@@ -227,7 +228,7 @@ class _Reader:
 
     def attention(self, layer: int) -> Block:
         prefix = f"L{layer}."
-        names = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "sinks")
+        names = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "sinks", *TAPS)
         fields: dict[str, Any] = {name: self.read(prefix + name) for name in names}
         norms: dict[str, Any] = {name: self.norm(prefix + name, self._kind(name, prefix)) for name in BLOCK_NORMS}
         return Block(layer, self.spec.layers[layer], **fields, **norms)

@@ -7,7 +7,8 @@ import polars as pl
 
 from pathsum.report.figures.style import Figure, axis, finished, inline
 
-TITLES = {"order": "by order", "lag": "by lag", "source": "by source", "term": "strongest pairs of paths"}
+TITLES = {"order": "by order", "lag": "by lag", "source": "by source", "term": "strongest pairs of paths",
+          "tap": "by tap"}  # fmt: skip
 SIGNS = ["adds", "takes away"]
 MOST = 12
 """Queries and keys of a panel: those that add or take away most."""
@@ -20,7 +21,8 @@ def score_heat_maps(rows: list[dict[str, Any]]) -> Figure:
     `rows` are those of `prompt_scores`; each cell carries its number and its sign.
     """
     frame = pl.DataFrame(rows).filter(~pl.col("query").is_in(["other pairs", "longer paths"]))
-    panels = [_panel(frame.filter(pl.col("part") == part), title) for part, title in TITLES.items()]
+    there = {part: title for part, title in TITLES.items() if part != "tap" or part in frame["part"]}
+    panels = [_panel(frame.filter(pl.col("part") == part), title) for part, title in there.items()]
     chart = alt.vconcat(alt.hconcat(*panels[:2]), alt.hconcat(*panels[2:])).resolve_scale(opacity="independent")
     return finished(chart, "The centred score by what the query's part and the key's part are.")
 

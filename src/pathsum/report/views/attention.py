@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pathsum.report.tokens import visible
+from pathsum.runs.attention import one_heads_values
 from pathsum.runs.forward import FrozenLayer
 from pathsum.runs.graded import FrozenRun, streams
 from pathsum.weights.blocks import Block
@@ -120,9 +121,8 @@ class AttentionView:
         return (W_U[self.next] - W_U.mean(0)) * self.frozen.run.frozen.final_scale[:, None]
 
     def _values(self, block: Block, seen: FrozenLayer, index: int) -> Float[Tensor, "src d_head"]:
-        """`S(j) W_V x_j`."""
-        x = self._residuals[block.layer] * seen.attention_scale[:, None]
-        return x @ block.W_V[index // block.group].mT
+        """`S(j) W_V x_j`, mixed over positions where the layer does that."""
+        return one_heads_values(block, index, self._residuals[block.layer] * seen.attention_scale[:, None])
 
     def _readers(self, block: Block, seen: FrozenLayer, index: int) -> Float[Tensor, "dst d_head"]:
         """What each row's next logit is on what the head has gathered there."""

@@ -2,7 +2,8 @@
 
 1. A path's source is carried through its heads to all positions: `x`, `[pos, d_model]`.
 2. Each position's number is one direction on the last residual stream, so `directions · x` is what the path adds to all
-   of them; over the sources' positions it is `P[i, j] (directions[i] · W_OV … source[j])`, with P the path's pattern.
+   of them; over the sources' positions it is `P[i, j] (directions[i] · W_OV … source[j])`, with P the path's pattern,
+   summed over the taps of values that are mixed over positions.
 3. All paths are there, so sums by order, source and last head are sums of these, and the strongest are certain.
 """
 
@@ -17,7 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pathsum.paths.logits import Expansion, path_pattern
+from pathsum.lowrank import LowRank
+from pathsum.paths.logits import Expansion, path_pattern, path_taps
 from pathsum.paths.paths import HeadIndex, Path, chains, source_layer
 from pathsum.report.tokens import visible
 from pathsum.report.views.paths import LONGEST, MOST, PathView, following, listed
@@ -119,20 +121,27 @@ def path_table(expansion: Expansion) -> PathTable:
         from_most.append(parts.gather(1, most[-1][:, None])[:, 0])
 
     for path, moved in _moved(expansion):
-        add(path, path_pattern(run.frozen, path) * (directions @ moved.mT))
+        parts = (path_pattern(run.frozen, path, taps) * (directions @ x.mT) for taps, x in moved.items())
+        add(path, sum(parts, torch.zeros_like(positions)))
     if b_U is not None:
         add(Path("unembed.bias"), torch.diag(b_U[targets] - b_U.mean()))
     each = torch.stack(values), torch.stack(most), torch.stack(from_most)
     return PathTable(expansion, targets, tuple(paths), *each, positions)
 
 
-def _moved(expansion: Expansion) -> Iterator[tuple[Path, Float[Tensor, "src d_model"]]]:
-    """Every path but the final bias, with `W_OV^{h_k} … W_OV^{h_1} source`: what is moved from each position."""
+def _moved(expansion: Expansion) -> Iterator[tuple[Path, dict[tuple[int, ...], Float[Tensor, "src d_model"]]]]:
+    """Every path but the final bias, with `W_OV^{h_k} … W_OV^{h_1} source`, what each position gives, by taps."""
     spec, blocks = expansion.run.model.spec, expansion.frozen.blocks
     for name, source in expansion.sources.items():
-        done: dict[tuple[HeadIndex, ...], Tensor] = {(): source}
+        done: dict[tuple[HeadIndex, ...], dict[tuple[int, ...], Tensor]] = {(): {(): source}}
         for heads in chains(spec, source_layer(name), spec.n_layers):
+            path = Path(name, heads)
             if heads:
-                block, index = blocks[heads[-1][0]], heads[-1][1]
-                done[heads] = (done[heads[:-1]] @ block.W_V[index // block.group].mT) @ block.W_O[index].mT
-            yield Path(name, heads), done[heads]
+                head, before = blocks[heads[-1][0]].head(heads[-1][1]), done[heads[:-1]]
+                taps = path_taps(expansion.frozen, path)
+                done[heads] = {some: _through(head.OV_through(some[-1]), before[some[:-1]]) for some in taps}
+            yield path, done[heads]
+
+
+def _through(OV: LowRank, x: Float[Tensor, "src d_model"]) -> Float[Tensor, "src d_model"]:
+    return (x @ OV.right.mT) @ OV.left.mT

@@ -68,7 +68,7 @@ def token_tables(
     layer, index = head_index(name, weights.spec)
     block, ends = weights.attention(layer), weights.ends
     head, x = block.head(index), ends.W_E.mT[tokens]
-    outs = _both_ends(_centred(product([x, head.W_V.mT, head.W_O.mT, ends.W_U.mT])), count)
+    outs = _both_ends(_centred(product([x, head.OV.right.mT, head.W_O.mT, ends.W_U.mT])), count)
     if isinstance(head.attention.positions, Rotary) and delta is None:
         return TokenTables(outs, None, None)
     QK, scale = head.QK(delta), head.attention.score_scale
