@@ -5,10 +5,14 @@ JOBS ?= 2
 # Every annotation of shape and type is checked while tests run.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --jaxtyping-packages=pathsum,beartype.beartype
 
-.PHONY: demo test real prove check coverage setup bench docs picture clean
+.PHONY: demo demo-claims test real prove check coverage setup bench docs picture clean
 
 demo: setup
 	$(BIN)/pathsum read two-layer
+
+# The paper's claims on one seed of each model: some minutes of training.
+demo-claims: setup
+	$(BIN)/pathsum claims --quick
 
 test: setup
 	$(PYTEST) -m "not slow"
@@ -39,6 +43,7 @@ bench: setup
 
 picture: setup
 	$(BIN)/python docs/picture.py
+	$(BIN)/python docs/explorer_pictures.py
 
 docs: .venv/.docs
 	$(BIN)/python docs/generate.py
