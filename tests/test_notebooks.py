@@ -57,6 +57,7 @@ def test_the_two_layer_tutorial_runs_and_finds_the_induction_head():
     found = run("two-layer")
     assert sum("data:image/svg+xml" in page for page in shown(found)) >= 8
     assert sum("<iframe" in page for page in shown(found)) == 2
+    assert {kind for each in outputs(found) for kind in each.get("data", {})} <= {"text/html", "text/plain"}
     assert "L1H3" in printed(found).split("induction heads:")[1] and "certified: True" in printed(found)
 
 

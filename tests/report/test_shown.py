@@ -13,6 +13,7 @@ from browser import chromium, opened  # noqa: F401
 from pathsum.report.figures import save_figure
 from pathsum.report.shown import Shown, shown
 from pathsum.report.standalone import figure_page
+from pathsum.report.tokens import visible
 from pathsum.study.readings import public
 from pathsum.study.result import Result, read_one
 
@@ -71,9 +72,25 @@ def test_a_result_is_its_title_its_figure_its_caption_and_its_first_rows(results
     assert image["alt"].startswith("Heads in columns by layer")
     drawn = base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,"))
     assert ElementTree.fromstring(drawn).tag.endswith("svg")
-    assert len(page.of("tr")) == 11 and {"title": "score − baseline; negative: the heads avoid each other"} in page.of(
-        "th"
-    )
+    assert len(page.of("tr")) == 11
+    assert page.of("th")[-1]["title"] == "score − baseline; negative: the heads avoid each other"
+
+
+def test_cells_have_room_stay_on_their_line_and_numbers_stand_under_their_heads(results):
+    """Some notebooks style no tables: without room of its own one number would run into the next."""
+    page = Elements(Shown.of(results["composition"])._repr_html_())
+    heads, cells = page.of("th"), page.of("td")
+    styles = [cell["style"] for cell in cells]
+    assert all(style.startswith("padding: 0.2em 0.7em; white-space: nowrap;") for style in styles)
+    assert styles[: len(heads)] == [head["style"] for head in heads] and "text-align: right" in styles[-1]
+    assert "text-align: left" in styles[0]
+
+
+def test_tokens_of_a_prompts_paths_keep_their_spaces():
+    found = pathsum.prompt_paths(pathsum.open("two-layer-small"), "the cat sat on the cat")
+    tokens = found.frame["token"].to_list()[:10]
+    assert any(token.startswith(" ") for token in tokens)
+    assert re.findall("<bdi>(.*?)</bdi>", found._repr_html_()) == [visible(token) for token in tokens]
 
 
 def test_a_result_without_a_figure_is_its_table(results):

@@ -119,6 +119,10 @@ def shown(function: Callable[Given, Result]) -> Callable[Given, Shown]:
 
 
 PAGE = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True).from_string("""\
+{# Said of every cell: some notebooks give tables neither sides nor room between columns. -#}
+{% macro style(cell) -%}
+padding: 0.2em 0.7em; white-space: nowrap; text-align: {{ "right" if cell and cell.is_number else "left" }}
+{%- endmacro %}
 <div>
 <p><strong>{{ table.title }}</strong>, {{ model }}</p>
 {% if figure %}
@@ -130,12 +134,15 @@ PAGE = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, tri
 <div style="overflow-x: auto">
 <table>
 <thead><tr>
-{% for column in table.columns %}<th title="{{ column.meaning }}">{{ column.name }}</th>{% endfor %}
+{% for column in table.columns %}
+{% set first = table.rows[0][loop.index0] if table.rows else none %}
+<th title="{{ column.meaning }}" style="{{ style(first) }}">{{ column.name }}</th>
+{% endfor %}
 </tr></thead>
 <tbody>
 {% for row in table.rows %}
 <tr>{% for cell in row %}
-<td style="text-align: {{ 'right' if cell.is_number else 'left' }}">
+<td style="{{ style(cell) }}">
 {%- if cell.is_token %}<bdi>{{ cell.text }}</bdi>{% else %}{{ cell.text }}{% endif %}</td>
 {%- endfor %}</tr>
 {% endfor %}

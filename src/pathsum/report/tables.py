@@ -15,7 +15,8 @@ ROWS = 200
 LONGEST = 120
 """Characters of one cell."""
 TOKEN_COLUMNS = {("bigram_pairs", "first"), ("bigram_pairs", "second"), ("entries", "row"), ("entries", "source"),
-                 ("bugs", "seen_destination"), ("bugs", "seen_out"),
+                 ("bugs", "seen_destination"), ("bugs", "seen_out"), ("paths", "token"),
+                 ("lens", "frozen_first"), ("lens", "recomputed_first"),
                  *((name, part) for name in ("trigrams", "bugs") for part in ("source", "destination", "out")),
                  }  # fmt: skip
 """(reading, column) of cells that hold tokens of the vocabulary."""
