@@ -17,6 +17,7 @@ from pathsum.report import sections
 from pathsum.report.evidence import circuits
 from pathsum.report.figures.style import PAGE, theme
 from pathsum.report.gallery import Drawing, drawings
+from pathsum.report.on_the_way import on_the_way
 from pathsum.report.standalone import as_script, vega_bundle
 from pathsum.report.story import first_manifest
 from pathsum.report.tables import reading_table, roles_table
@@ -46,14 +47,16 @@ def report_page(subject: Subject, results: dict[str, Result]) -> str:
     """The whole page as HTML."""
     # Runs of the readings are over; the page's own is of the sample alone.
     subject.forget("folded", "tables", "text_run", "frozen_text", "repeats", "frozen_repeats", "removal_run")
-    drawn = drawings(subject, results)
+    drawn, facts = drawings(subject, results), manifest(subject)
+    if trained := on_the_way(subject.model, results):
+        drawn, facts = [*drawn, trained.drawing], facts | {"checkpoints": trained.checkpoints}
     return environment().get_template("page.html").render(
         title=printable(first_manifest(results)["model"]),
         sections=sections, results=results, circuits=circuits(results),
         drawings={name: [each for each in drawn if each.section == name] for name in (each.section for each in drawn)},
         specs={each.name: as_script(page_spec(each)) for each in drawn}, theme=as_script(theme(PAGE)),
         roles=roles_table(results), tables=[reading_table(result) for result in results.values()],
-        manifest=json.dumps(manifest(subject), ensure_ascii=False, indent=1),
+        manifest=json.dumps(facts, ensure_ascii=False, indent=1),
         views=embedded_views(subject, results), style=text_of(*STYLES), script=in_one(*MODULES),
         vega=Markup(vega_bundle() if drawn else ""),
     )  # fmt: skip
