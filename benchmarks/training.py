@@ -1,22 +1,32 @@
-"""One training step, against a plain loop over the same model."""
+"""One training step of the built-in recipes, against a plain loop over the same model."""
 
+import time
 from collections.abc import Callable
 
 import torch
 from benchmark import Benchmark, Side
 
+RECIPES = ("two-layer-small", "two-layer", "one-layer", "zero-layer")
 
-def training_ours() -> Callable[[], object]:
-    """One training step of `two-layer-small`, 4,096 tokens, bfloat16."""
+
+def tokens_of(name: str) -> torch.Tensor:
+    """One batch."""
+    from pathsum.training.recipe import recipe
+
+    one = recipe(name)
+    return torch.randint(one.vocab, (one.batch, one.context + 1))
+
+
+def training_ours(name: str = "two-layer-small") -> Callable[[], object]:
+    """One training step of a recipe, bfloat16."""
     from pathsum.training.machine import keep_freed_memory
     from pathsum.training.optimizers import optimizers_of
     from pathsum.training.recipe import recipe
     from pathsum.training.trainee import Trainee
 
     keep_freed_memory()
-    trainee = Trainee(recipe("two-layer-small"))
+    trainee, tokens = Trainee(recipe(name)), tokens_of(name)
     optimizers = optimizers_of(trainee)
-    tokens = torch.randint(1024, (16, 257))
 
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16):
@@ -30,29 +40,34 @@ def training_ours() -> Callable[[], object]:
     return step
 
 
-def training_peer() -> Callable[[], object]:
+def training_peer(name: str = "two-layer-small") -> Callable[[], object]:
     """The same model as a plain loop: nn.Module, scaled_dot_product_attention, cross_entropy, AdamW, autocast."""
     from torch import nn
     from torch.nn import functional
 
+    from pathsum.training.recipe import recipe
+
+    one = recipe(name)
+    d, width = one.d_model, one.heads * one.d_head
+
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.qk, self.v = nn.Linear(128, 256, bias=False), nn.Linear(128, 128, bias=False)
-            self.out = nn.Linear(128, 128, bias=False)
+            self.qk, self.v = nn.Linear(d, 2 * width, bias=False), nn.Linear(d, width, bias=False)
+            self.out = nn.Linear(width, d, bias=False)
 
         def forward(self, x, p):
             q, k = self.qk(x + p).chunk(2, dim=-1)
-            q, k, v = (part.unflatten(-1, (4, 32)).transpose(1, 2) for part in (q, k, self.v(x)))
+            q, k, v = (part.unflatten(-1, (one.heads, one.d_head)).transpose(1, 2) for part in (q, k, self.v(x)))
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             return self.out(mixed.transpose(1, 2).flatten(-2))
 
     class Plain(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embed, self.unembed = nn.Embedding(1024, 128), nn.Linear(128, 1024, bias=False)
-            self.layers = nn.ModuleList([Attention(), Attention()])
-            self.register_buffer("p", torch.randn(256, 128))
+            self.embed, self.unembed = nn.Embedding(one.vocab, d), nn.Linear(d, one.vocab, bias=False)
+            self.layers = nn.ModuleList([Attention() for _ in range(one.layers)])
+            self.register_buffer("p", torch.randn(one.context, d))
 
         def forward(self, tokens):
             x = self.embed(tokens)
@@ -60,9 +75,8 @@ def training_peer() -> Callable[[], object]:
                 x = x + layer(x, self.p)
             return self.unembed(x)
 
-    model = Plain()
+    model, tokens = Plain(), tokens_of(name)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    tokens = torch.randint(1024, (16, 257))
 
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16):
@@ -75,4 +89,40 @@ def training_peer() -> Callable[[], object]:
     return step
 
 
-BENCHMARKS = [Benchmark("training-two-layer-small", Side(training_ours), Side(training_peer))]
+def share(name: str) -> Callable[[float], dict[str, float]]:
+    """Tokens a second, and the share of this machine's bfloat16 GEMM rate that the operations needed come to."""
+
+    def of(seconds: float) -> dict[str, float]:
+        from pathsum.training.cost import cost
+        from pathsum.training.recipe import recipe
+
+        one, rate = recipe(name), gemm_rate()
+        needed = cost(one).operations / one.steps
+        return {
+            "tokens_per_s": one.batch * one.context / seconds,
+            "gemm_share": needed / seconds / rate,
+            "gemm_gflops": rate / 1e9,
+        }
+
+    return of
+
+
+def gemm_rate(n: int = 2048) -> float:
+    """Operations a second of the best of a few large bfloat16 products."""
+    a, b, out = (torch.randn(n, n, dtype=torch.bfloat16) for _ in range(3))
+    best = float("inf")
+    for _ in range(8):
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        best = min(best, time.perf_counter() - start)
+    return 2 * n**3 / best
+
+
+BENCHMARKS = [
+    Benchmark(
+        f"training-{name}",
+        Side(lambda name=name: training_ours(name), runs=15, more=share(name)),
+        Side(lambda name=name: training_peer(name), runs=15),
+    )
+    for name in RECIPES
+]

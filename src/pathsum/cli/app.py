@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pathsum.cli.claims import claims
 from pathsum.cli.expand import expand
 from pathsum.cli.explore import explore
 from pathsum.cli.lens import lens
@@ -40,6 +41,7 @@ def build_app(wanted: str | None) -> typer.Typer:
     app.command("models")(models)
     app.command("train")(train)
     app.command("read")(read)
+    app.command("claims")(claims)
     app.command("sweep")(sweep)
     app.command("explore")(explore)
     app.command("expand")(expand)

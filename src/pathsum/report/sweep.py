@@ -41,10 +41,11 @@ def _drawings(out: Path | str, name: str) -> list[Drawing]:
     if not any((Path(out) / name).glob("*.parquet")):
         return []
     drawn = over_training(name, series_table(out, name))
-    title = BY_NAME[name].title
+    titles = [f"{BY_NAME[name].title}: {what}" for what, _ in drawn]
+    few = "Of many lines, the largest at the end are named."
     return [
-        Drawing(f"{name}-{at}", "", title, f"{what[0].upper()}{what[1:]}. Named are the largest at the end.", figure)
-        for at, (what, figure) in enumerate(drawn)
+        Drawing(f"{name}-{at}", "", title, few, figure)
+        for at, (title, (_, figure)) in enumerate(zip(titles, drawn, strict=True))
     ]
 
 

@@ -24,10 +24,7 @@ LINES: dict[str, tuple[Line, ...]] = {
         Line("copying_score", "copying score, Σλ/Σ|λ| of OV"),
         Line("matching_score", "matching score, Σλ/Σ|λ| of QK"),
     ),
-    "matching": (
-        Line("matching_score", "matching score through the earlier head", ("source", "destination")),
-        Line("k_effect", "K-composition above chance", ("source", "destination")),
-    ),
+    "matching": (Line("matching_score", "matching score through the earlier head", ("source", "destination")),),
     "pointer": (Line("share_next", "share of positions that look one on", ("source", "destination")),),
     "attention": (Line("previous_token", "attention to the previous token"),),
     "induction": (
