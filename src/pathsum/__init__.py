@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from pathsum.report.readings import verify as verify
     from pathsum.report.readings import virtual as virtual
     from pathsum.runs.run import run as run
+    from pathsum.study.claim_run import run_claims as run_claims
+    from pathsum.study.sweep import series_table as series_table
+    from pathsum.study.sweep import sweep as sweep
     from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
     from pathsum.weights.families.family import Family as Family
     from pathsum.weights.families.family import take as take
@@ -86,6 +89,9 @@ _PLACES = {
     "logit": ("pathsum.paths.target", "logit"),
     "logit_difference": ("pathsum.paths.target", "logit_difference"),
     "log_probability": ("pathsum.paths.target", "log_probability"),
+    "run_claims": ("pathsum.study.claim_run", "run_claims"),
+    "series_table": ("pathsum.study.sweep", "series_table"),
+    "sweep": ("pathsum.study.sweep", "sweep"),
     "toys": ("pathsum.toys", None),
     **{name: ("pathsum.report.readings", name) for name in (*_READINGS, *_PROMPTS)},
 }

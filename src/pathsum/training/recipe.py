@@ -93,7 +93,7 @@ RECIPES: dict[str, Recipe] = {
         Recipe("zero-layer", layers=0, steps=2000),
         Recipe("one-layer", layers=1, amplitude_first=0.5, steps=2000),
         Recipe(
-            "one-layer-smeared-small", layers=1, heads=4, d_model=128, vocab=1024, amplitude_first=0.5, steps=1200,
+            "one-layer-smeared-small", layers=1, heads=4, d_model=128, vocab=1024, amplitude_first=0.2, steps=1200,
             smeared_keys=True,
         ),
         Recipe(
