@@ -16,8 +16,8 @@ EXPORTED = [
     "importance_heads", "importance_layers", "importance_paths", "importance_sources", "in_context", "induction",
     "log_probability", "logit", "logit_difference", "loss_by_position", "matching", "open", "pointer", "positional",
     "prompt_expansion", "prompt_lens", "prompt_paths", "prompt_scores", "prompt_table", "reconstruction", "repeats",
-    "run", "run_claims", "save", "series_table", "spectra", "strongest_paths", "sweep", "take", "taps", "toys", "trigrams", "verify", "virtual",
-    "virtual_head",
+    "run", "run_claims", "save", "series_table", "spectra", "strongest_paths", "sweep", "take", "taps", "toys",
+    "trigrams", "verify", "virtual", "virtual_head",
 ]  # fmt: skip
 
 
