@@ -112,7 +112,7 @@ def test_an_accelerator_that_is_not_there_is_named_and_nothing_is_written(tmp_pa
 def test_an_interrupted_run_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pathsum.training.train.train", interrupted)

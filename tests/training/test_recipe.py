@@ -10,7 +10,7 @@ from pathsum.weights.positions import Sinusoidal
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_named_recipe_is_valid(name: str) -> None:
     spec = recipe(name).spec()
-    assert spec.n_layers == recipe(name).layers == {"zero": 0, "one": 1, "two": 2}[name.split("-")[0]]
+    assert spec.n_layers == recipe(name).layers == {"zero": 0, "one": 1, "two": 2, "paper": 2}[name.split("-")[0]]
     assert spec.norm == "none" and spec.d_mlp == (512 if "mlp" in name else None)
 
 
