@@ -58,6 +58,7 @@ SURE = (0.0, -0.1, 0.1, 9)
         ("in-context", {"fall_after_rise": SURE, "text_score_removed": (0.4, 0.3, 0.5, 9)}, "holds with changes"),
         ("in-context", {"fall_after_rise": (2.0, 1.0, 3.0, 9), "text_score_removed": (0.4, 0.3, 0.5, 9)}, "fails"),
         ("minimal circuit", {"previous_token_alone": (0.9, 0.7, 1.1, 10)}, "holds"),
+        ("minimal circuit", {"previous_token_alone": (1.0, None, None, 1)}, None),
         ("minimal circuit", {"previous_token_alone": (0.1, 0.0, 0.3, 10)}, "fails"),
         ("second order", {"second_order_share": (0.02, 0.01, 0.03, 9), "first_order_share": (0.5, 0.4, 0.6, 9),
                           "later_layer_lead": (0.5, 0.4, 0.6, 9)}, "holds"),
@@ -103,7 +104,6 @@ def tiny(monkeypatch, tmp_path):
     return text
 
 
-@pytest.mark.slow
 def test_a_run_measures_judges_and_uses_again_what_is_there(tiny, tmp_path):
     found = claim_run.run_claims(tmp_path / "out", sources=[tiny], processes=2)
     verdicts = {one.claim.name: one.verdict for one in found.judged}

@@ -22,8 +22,10 @@ MARKS = {"holds": "✓", "holds with changes": "~", "fails": "✗", "not testabl
 COLUMNS = (
     Column("quantity", "", "what was measured"), Column("experiment", "", "on models of"),
     Column("estimate", "", "mean over seeds"), Column("interval", "", "95 %, of that mean"),
-    Column("models", "count", "that differ in their seed alone"), Column("in words", "", ""),
+    Column("models", "count", "that differ in their seed alone"),
 )  # fmt: skip
+SHOWN = 4
+"""Quantities of a claim on the terminal."""
 FILES = ("claims.json", "measurements.csv", "claims.html")
 
 
@@ -63,10 +65,21 @@ def claims_summary(claims: Claims) -> RenderableType:
     grid.add_column()
     for one in claims.judged:
         words = Text.assemble((f"{one.verdict}: ", "bold"), one.claim.title)
-        for (experiment, quantity), each in list(one.estimates.items())[:4]:
+        for experiment, quantity, each in _shown(one):
             words.append(f"\n{quantity} {_words(each)} · {experiment}", "dim")
         grid.add_row(MARKS[one.verdict], words)
     return Group(Text(f"The paper's claims, {claims.manifest['run']} run", "bold"), grid)
+
+
+def _shown(one: Judged) -> list[tuple[str, str, Estimate]]:
+    """Of the claim's first quantities, each on the models of which there are most."""
+    found = []
+    for wanted in one.claim.quantities:
+        of = [(each.count, experiment, each) for (experiment, name), each in one.estimates.items() if name == wanted]
+        if of:
+            _, experiment, each = max(of, key=lambda known: known[0])
+            found.append((experiment, wanted, each))
+    return found[:SHOWN]
 
 
 def _words(one: Estimate) -> str:
@@ -105,10 +118,13 @@ def _part(one: Judged, drawn: tuple[Drawing, ...]) -> Part:
     rows = [
         {"quantity": quantity, "experiment": experiment, "estimate": each.mean,
          "interval": _interval(each) or UNDEFINED,
-         "models": each.count, "in words": claim.quantities[quantity]}
+         "models": each.count}
         for quantity in claim.quantities
         for (experiment, found), each in one.estimates.items()
         if found == quantity
     ]  # fmt: skip
     tables = (frame_table(name, "What was measured", pl.DataFrame(rows), COLUMNS),) if rows else ()
-    return Part(name, claim.title, claim.name.capitalize(), (claim.says,), facts, drawn, tables)
+    known = {quantity for _, quantity in one.estimates}
+    meanings = tuple((quantity, words) for quantity, words in claim.quantities.items() if quantity in known)
+    short = f"{claim.name[0].upper()}{claim.name[1:]}"
+    return Part(name, claim.title, short, (claim.says,), facts, drawn, tables, meanings)

@@ -29,6 +29,8 @@ class Part:
     """(what, words), one below the other."""
     drawings: tuple[Drawing, ...] = ()
     tables: tuple[Table, ...] = ()
+    meanings: tuple[tuple[str, str], ...] = ()
+    """The same, under the tables: what their names mean."""
 
 
 def document(kicker: str, title: str, lead: tuple[str, ...], parts: list[Part], manifest: dict[str, Any]) -> str:

@@ -109,7 +109,12 @@ def run_claims(
 
 def _judge(claim: Claim, estimates: dict[tuple[str, str], Estimate]) -> Judged:
     verdict = claim.judge(estimates) or "not testable here"
-    return Judged(claim, verdict, {key: one for key, one in estimates.items() if key[1] in claim.quantities})
+    own = {
+        (experiment, quantity): one
+        for (experiment, quantity), one in estimates.items()
+        if quantity in claim.quantities and experiment.startswith(claim.models)
+    }
+    return Judged(claim, verdict, own)
 
 
 # ---- measuring ----

@@ -22,6 +22,8 @@ PREVIOUS = 0.5
 BESIDE_K = 0.5
 CORNER = 0.5
 LITTLE = 0.05
+SEEDS = 3
+"""Models that it takes to speak of shares of seeds."""
 DOUBLINGS = 1.0
 CAUSED = 0.5
 INDUCED, NOT_INDUCED = 0.3, 0.1
@@ -41,6 +43,8 @@ class Claim:
     rule: str
     judge: Callable[[Estimates], Verdict | None]
     """None where what it needs was not measured."""
+    models: str = ""
+    """How the names of the experiments begin that it speaks of."""
 
 
 def _of(found: Estimates, experiments: tuple[str, ...], quantity: str) -> Estimate | None:
@@ -81,7 +85,8 @@ def _induction(found: Estimates) -> Verdict | None:
         return None
     if formed.mean < MOST_SEEDS or previous.mean < PREVIOUS:
         return "fails"
-    return "holds" if beside.most < BESIDE_K and corner.mean >= MOST_SEEDS else "holds with changes"
+    sure = formed.count >= SEEDS and beside.most < BESIDE_K and corner.mean >= MOST_SEEDS
+    return "holds" if sure else "holds with changes"
 
 
 def _second_order(found: Estimates) -> Verdict | None:
@@ -120,7 +125,7 @@ def _one_layer(found: Estimates) -> Verdict | None:
 
 def _minimal(found: Estimates) -> Verdict | None:
     alone = _of(found, SMALL, "previous_token_alone")
-    if alone is None:
+    if alone is None or alone.count < SEEDS:
         return None
     return "holds" if alone.mean >= MOST_SEEDS else "holds with changes" if alone.mean >= 1 - MOST_SEEDS else "fails"
 
@@ -183,9 +188,9 @@ CLAIMS: tuple[Claim, ...] = (
          "corner_others": "other later heads in that corner",
          "edges_cyclic_only": "edges drawn with the cyclic permutation of the first diagram alone",
          "edges_corrected_only": "edges that vanish with it"},
-        f"holds if at least {MOST_SEEDS:.0%} of seeds form one, the partner looks back one token (≥ {PREVIOUS:g}), Q "
-        f"and V stay below {BESIDE_K:g} of K (upper end), {MOST_SEEDS:.0%} lie in the corner; with changes if "
-        "the first two are so; else fails", _induction,
+        f"holds if at least {MOST_SEEDS:.0%} of seeds ({SEEDS} or more) form one, the partner looks back one token "
+        f"(≥ {PREVIOUS:g}), Q and V stay below {BESIDE_K:g} of K (upper end) and {MOST_SEEDS:.0%} lie in the corner; "
+        "with changes if the first two are so; else fails", _induction, "two-layer",
     ),
     Claim(
         "second order", "Terms of second order matter little, later single heads most", "Term Importance Analysis",
@@ -219,15 +224,15 @@ CLAIMS: tuple[Claim, ...] = (
          "own_with_previous": "of its score on the tokens it should find, less the mean of all, the share that "
          "compares its own token with the one before the source"},
         f"holds if the control stays below {NOT_INDUCED:g} (upper end) and both variants reach {INDUCED:g} on average; "
-        "with changes if one does; else fails", _one_layer,
+        "with changes if one does; else fails", _one_layer, "one-layer",
     ),
     Claim(
         "minimal circuit", "Open: is the minimal circuit typical?", "Induction Heads",
         "An induction head reads a previous-token head alone; or also heads that look several tokens back?",
         {"previous_token_alone": "share of seeds in which all significant K-partners look back one token",
          "partners": "significant partners of an induction head", "partner_lag": "mean lag of their largest attention"},
-        f"the minimal circuit is typical if at least {MOST_SEEDS:.0%} of seeds have it alone, not if fewer than "
-        f"{1 - MOST_SEEDS:.0%}", _minimal,
+        f"the minimal circuit is typical if at least {MOST_SEEDS:.0%} of {SEEDS} seeds or more have it alone, not if "
+        f"fewer than {1 - MOST_SEEDS:.0%}", _minimal,
     ),
     Claim(
         "virtual heads", "Open: do virtual heads matter more in deeper models?", "Virtual Attention Heads",
