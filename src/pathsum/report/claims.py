@@ -13,7 +13,7 @@ from pathsum.report.document import Part, document
 from pathsum.report.figures.claims import claim_figures
 from pathsum.report.gallery import Drawing
 from pathsum.report.numbers import UNDEFINED, count, significant
-from pathsum.report.tables import frame_table
+from pathsum.report.tables import Table, frame_table
 from pathsum.study.claim_run import Claims, Judged
 from pathsum.study.estimates import Estimate
 from pathsum.study.reading import Column
@@ -94,7 +94,10 @@ def claims_page(claims: Claims) -> str:
     """The whole page as HTML."""
     manifest = claims.manifest
     drawn = claim_figures(claims.measurements)
-    parts = [_overview(claims), *(_part(one, tuple(drawn.get(one.claim.name, ()))) for one in claims.judged)]
+    parts = [_overview(claims)]
+    for one in claims.judged:
+        examples = _examples(claims.measurements, one.claim.examples)
+        parts.append(_part(one, tuple(drawn.get(one.claim.name, ())), examples))
     lead = (
         f"{count(len(manifest['models']))} models trained on {', '.join(manifest['texts'])} "
         f"({manifest['training_seconds']:,.0f} s of training), and those that ship. Every rule stood before the run.",
@@ -110,7 +113,16 @@ def _overview(claims: Claims) -> Part:
     return Part("verdicts", "Verdicts", "Verdicts", tables=(frame_table("verdicts", "All claims", rows, columns),))
 
 
-def _part(one: Judged, drawn: tuple[Drawing, ...]) -> Part:
+def _examples(measurements: pl.DataFrame, name: str) -> tuple[Table, ...]:
+    """What was found, in words."""
+    found = measurements.filter((pl.col("quantity") == name) & pl.col("note").is_not_null())
+    if found.is_empty():
+        return ()
+    columns = (Column("experiment", "", ""), Column("note", "", "in words"), Column("value", "", "its effect"))
+    return (frame_table(f"{name}-examples", "Examples", found, columns),)
+
+
+def _part(one: Judged, drawn: tuple[Drawing, ...], examples: tuple[Table, ...]) -> Part:
     claim, name = one.claim, one.claim.name.replace(" ", "-")
     facts = (
         ("Verdict", f"{MARKS[one.verdict]} {one.verdict}"), ("Rule", claim.rule), ("Paper", claim.section),
@@ -127,4 +139,4 @@ def _part(one: Judged, drawn: tuple[Drawing, ...]) -> Part:
     known = {quantity for _, quantity in one.estimates}
     meanings = tuple((quantity, words) for quantity, words in claim.quantities.items() if quantity in known)
     short = f"{claim.name[0].upper()}{claim.name[1:]}"
-    return Part(name, claim.title, short, (claim.says,), facts, drawn, tables, meanings)
+    return Part(name, claim.title, short, (claim.says,), facts, drawn, (*tables, *examples), meanings)

@@ -81,6 +81,28 @@ def copying(subject: Subject) -> Numbers:
     }
 
 
+def bug_examples(subject: Subject) -> list[tuple[str, float]]:
+    """The strongest skip-trigram bug of each head that has one, with its effect: its text has both parts, never it."""
+    frame = read_one("bugs", subject, among=10, count=1).frame
+    return [
+        (f"{row['head']}: {row['source']!r} … {row['destination']!r} → {row['out']!r}", row["effect"])
+        for row in frame.iter_rows(named=True)
+    ]
+
+
+def edge_examples(subject: Subject) -> list[tuple[str, float]]:
+    """The edges that are drawn with one of the two scores alone, with how far the corrected one is above chance."""
+    pairs = read_one("composition", subject, erratum=True).frame
+    effects = {tuple(row[:3]): row[3] for row in pairs.select("kind", "source", "destination", "effect").iter_rows()}
+    drawn = _drawn(pairs)
+    found = []
+    for one, other, where in (("cyclic_score", "score", "cyclic only"), ("score", "cyclic_score", "corrected only")):
+        found += [
+            (f"{where}: {' '.join(edge[:2])} → {edge[2]}", effects[edge]) for edge in sorted(drawn[one] - drawn[other])
+        ]
+    return found
+
+
 def induction_circuit(subject: Subject) -> Numbers:
     """Whether an induction head has formed, and what composes with it."""
     heads, pairs = read_one("induction", subject).frame, read_one("composition", subject, erratum=True).frame
@@ -101,13 +123,19 @@ def induction_circuit(subject: Subject) -> Numbers:
 
 def _edges(pairs: pl.DataFrame) -> Numbers:
     """How many edges are drawn with the one score and not with the other."""
-    drawn = {}
+    drawn = _drawn(pairs)
+    only = {"edges_cyclic_only": ("cyclic_score", "score"), "edges_corrected_only": ("score", "cyclic_score")}
+    return {name: float(len(drawn[one] - drawn[other])) for name, (one, other) in only.items()}
+
+
+def _drawn(pairs: pl.DataFrame) -> dict[str, set[tuple[str, ...]]]:
+    """The edges that are drawn with each score."""
+    drawn: dict[str, set[tuple[str, ...]]] = {}
     for column in ("score", "cyclic_score"):
         over = pairs.with_columns((pl.col(column) - pl.col(column).median().over("kind")).alias("over"))
         over = over.filter(pl.col("over") >= DRAWN * pl.col("over").max())
         drawn[column] = set(over.select("kind", "source", "destination").iter_rows())
-    only = {"edges_cyclic_only": ("cyclic_score", "score"), "edges_corrected_only": ("score", "cyclic_score")}
-    return {name: float(len(drawn[one] - drawn[other])) for name, (one, other) in only.items()}
+    return drawn
 
 
 def _corner(subject: Subject, best: str) -> Numbers:
@@ -160,8 +188,9 @@ def caused(subject: Subject) -> Numbers:
     if not without:
         return {}
     text, repeats = subject.contexts(CONTEXTS), subject.repeated_tokens
-    block = subject.block_length
-    saved = lambda losses: (losses[:, : block - 1].mean() - losses[:, -(block - 1) :].mean()).item()
+    block, start = subject.block_length, repeats.shape[1] - 3 * subject.block_length
+    copy = lambda losses, first: losses[:, first : first + block - 1].mean()
+    saved = lambda losses: (copy(losses, start) - copy(losses, start + 2 * block)).item()
     with_them = {"text": windows(_losses(subject, text)), "repeats": -saved(_losses(subject, repeats))}
     gone = {
         "text": windows(_losses(subject, text, without)),
@@ -227,6 +256,11 @@ MEASURES: Mapping[str, tuple[Callable[[Subject], Numbers], ...]] = {
     "MLPs": (exactness, expands),
 }
 """What is measured on the models of a kind."""
+EXAMPLES: Mapping[str, tuple[str, Callable[[Subject], list[tuple[str, float]]]]] = {
+    "one layer": ("bug", bug_examples),
+    "two layers": ("edge", edge_examples),
+}
+"""What is shown of the first model of a kind, by name: words, each with a number."""
 
 
 # ---- over training ----

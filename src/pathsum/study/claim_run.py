@@ -33,7 +33,7 @@ from pathsum.study.sweep import series_table, sweep
 from pathsum.training.corpus import read_corpus
 from pathsum.weights.checkpoint import open_model
 
-MEASURES_VERSION = 1
+MEASURES_VERSION = 2
 """Of the numbers in `measured/`: raised where a measure changes, so that old ones are made again."""
 SEQUENCES = 64
 """Contexts of text that checkpoints are read on."""
@@ -58,7 +58,10 @@ class Claims:
 
     judged: list[Judged]
     measurements: pl.DataFrame
-    """A row a number: experiment, model, seed, quantity, tokens (null: of the trained model), value."""
+    """A row a number: experiment, model, seed, quantity, tokens (null: of the trained model), value.
+
+    Examples have a `note`, in words.
+    """
     manifest: dict[str, Any]
 
 
@@ -100,7 +103,7 @@ def run_claims(
     rows = list(_measured(asked, out / "measured", processes, lambda *at: progress("measuring", *at)))
     table = pl.DataFrame(rows, schema={
         "experiment": pl.String, "model": pl.String, "seed": pl.Int64, "quantity": pl.String, "tokens": pl.Int64,
-        "value": pl.Float64,
+        "value": pl.Float64, "note": pl.String,
     })  # fmt: skip
     estimates = _estimates(table) | _slopes(table)
     judged = [_judge(claim, estimates) for claim in CLAIMS]
@@ -161,10 +164,13 @@ def _measure(one: Measured) -> list[dict[str, Any]]:
     every = (measures.caused,) if one.kind == "real" else measures.MEASURES[one.kind]
     numbers = {name: value for measure in every for name, value in measure(subject).items()}
     rows: list[dict[str, Any]] = [{"quantity": name, "tokens": None, "value": value} for name, value in numbers.items()]
+    if one.kind in measures.EXAMPLES and one.seed == 0:
+        name, examples = measures.EXAMPLES[one.kind]
+        rows += [{"quantity": name, "tokens": None, "value": value, "note": note} for note, value in examples(subject)]
     if one.over_training is not None:
         sweep(one.place, measures.OVER_TRAINING, one.over_training, sequences=SEQUENCES)
         rows += _over_training(one.over_training)
-    head = {"experiment": one.experiment, "model": Path(one.place).name, "seed": one.seed}
+    head = {"experiment": one.experiment, "model": Path(one.place).name, "seed": one.seed, "note": None}
     return [head | row for row in rows]
 
 
@@ -192,7 +198,7 @@ def _over_training(swept: Path) -> list[dict[str, Any]]:
 def _estimates(table: pl.DataFrame) -> dict[tuple[str, str], Estimate]:
     """Over seeds, of the trained models' numbers."""
     found = {}
-    last = table.filter(pl.col("tokens").is_null())
+    last = table.filter(pl.col("tokens").is_null() & pl.col("note").is_null())
     for (experiment, quantity), frame in last.group_by("experiment", "quantity", maintain_order=True):
         if (one := estimate(frame["value"].to_list())) is not None:
             found[str(experiment), str(quantity)] = one

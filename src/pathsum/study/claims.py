@@ -43,6 +43,8 @@ class Claim:
     rule: str
     judge: Callable[[Estimates], Verdict | None]
     """None where what it needs was not measured."""
+    examples: str = ""
+    """What is shown of it in words, by its name in `claim_measures.EXAMPLES`."""
     models: str = ""
     """How the names of the experiments begin that it speaks of."""
 
@@ -169,7 +171,7 @@ CLAIMS: tuple[Claim, ...] = (
          "copying_disagree": "of 12 heads, those of which the two say different things",
          "bugs": "skip-trigrams among the ten strongest of a head that its text never has, mean a head"},
         f"holds if both counts are at least {COPIES:g} of 12 on average, with changes if one exceeds {MAJORITY:g}",
-        _copying,
+        _copying, "bug",
     ),
     Claim(
         "induction", "K-composition with a previous-token head makes induction heads",
@@ -190,7 +192,7 @@ CLAIMS: tuple[Claim, ...] = (
          "edges_corrected_only": "edges that vanish with it"},
         f"holds if at least {MOST_SEEDS:.0%} of seeds ({SEEDS} or more) form one, the partner looks back one token "
         f"(≥ {PREVIOUS:g}), Q and V stay below {BESIDE_K:g} of K (upper end) and {MOST_SEEDS:.0%} lie in the corner; "
-        "with changes if the first two are so; else fails", _induction, "two-layer",
+        "with changes if the first two are so; else fails", _induction, "edge", "two-layer",
     ),
     Claim(
         "second order", "Terms of second order matter little, later single heads most", "Term Importance Analysis",
@@ -224,7 +226,7 @@ CLAIMS: tuple[Claim, ...] = (
          "own_with_previous": "of its score on the tokens it should find, less the mean of all, the share that "
          "compares its own token with the one before the source"},
         f"holds if the control stays below {NOT_INDUCED:g} (upper end) and both variants reach {INDUCED:g} on average; "
-        "with changes if one does; else fails", _one_layer, "one-layer",
+        "with changes if one does; else fails", _one_layer, "", "one-layer",
     ),
     Claim(
         "minimal circuit", "Open: is the minimal circuit typical?", "Induction Heads",
