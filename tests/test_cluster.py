@@ -86,6 +86,19 @@ def test_rows_of_every_source_are_those_made_here_to_the_last_bit(cluster, model
     assert_frame_equal(pl.read_parquet(tmp_path / "here"), pl.read_parquet(tmp_path / "there"), check_exact=True)
 
 
+def test_a_sweep_reads_checkpoints_on_workers_as_here(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[1])  # a relative place is not one for a worker in another folder
+    series, readings = "checkpoints/two-layer-small@step-{000016,000064}", ("spectra", "repeats")
+    manifests = [
+        pathsum.sweep(series, readings, tmp_path / path, cluster=address)
+        for path, address in (("here", None), ("there", cluster))
+    ]
+    assert manifests[0]["checkpoints"] == manifests[1]["checkpoints"]
+    for reading in readings:
+        here, there = (pathsum.series_table(tmp_path / path, reading) for path in ("here", "there"))
+        assert_frame_equal(here, there, check_exact=True)
+
+
 @pytest.mark.parametrize("options", [{}, {"writers": "all", "readers": "all", "metric": "tokens"}])
 def test_compositions_are_those_made_here(cluster, model, options):
     keys = ["kind", "source", "destination"]

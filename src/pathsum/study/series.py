@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pathsum.errors import StudyError
@@ -56,6 +56,11 @@ def checkpoints(place: str) -> list[Checkpoint]:
     if len(found) < 2:
         raise StudyError(f"{place} holds {len(found)} checkpoint(s), no series; a run's folder has step-… folders")
     return found
+
+
+def elsewhere(one: Checkpoint) -> Checkpoint:
+    """The same for a process in another folder: a place on the disk in full."""
+    return one if one.place.startswith(hub.PREFIX) else replace(one, place=str(Path(one.place).resolve()))
 
 
 def remove_weights(one: Checkpoint) -> None:

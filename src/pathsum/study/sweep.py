@@ -25,7 +25,7 @@ from pathsum.errors import NotApplicable, StudyError
 from pathsum.study.catalogue import BY_NAME
 from pathsum.study.cluster import connected, result_of
 from pathsum.study.result import read_one, report_options
-from pathsum.study.series import Checkpoint, checkpoints, remove_weights
+from pathsum.study.series import Checkpoint, checkpoints, elsewhere, remove_weights
 from pathsum.study.subject import Subject
 from pathsum.weights.checkpoint import open_model
 
@@ -158,7 +158,7 @@ def _each(
     """Each checkpoint with what was found, in the order in which they are done."""
     if cluster is not None:
         with connected(cluster) as client:
-            futures = {one: client.submit(read_checkpoint, one, asked, pure=False) for one in series}
+            futures = {one: client.submit(read_checkpoint, elsewhere(one), asked, pure=False) for one in series}
             yield from ((one, result_of(futures.pop(one))) for one in series)
         return
     if processes == 1 or len(series) < 2:
