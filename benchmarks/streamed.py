@@ -22,7 +22,7 @@ def composed(n_layers: int) -> Callable[[], dict[str, float]]:
     sys.path.append(str(TESTS))
     import pathsum
     from pathsum.circuits.cut import cut
-    from sparse import sparse_checkpoint
+    from sparse_files import sparse_checkpoint
 
     folder = tempfile.TemporaryDirectory()
     path = sparse_checkpoint(Path(folder.name) / "model", n_layers, D, D_MLP)

@@ -23,7 +23,7 @@ from pathsum.runs.run import run_weights
 from pathsum.weights import hub
 from pathsum.weights.families.family import Family, take
 from pathsum.weights.spec import Attention, Spec
-from sparse import sparse_checkpoint
+from sparse_files import sparse_checkpoint
 
 CONFIG = {
     "model_type": "llama", "vocab_size": 11, "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 2,

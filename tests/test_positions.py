@@ -152,7 +152,7 @@ def test_the_positional_reading_of_a_rotary_model_is_its_curve_with_the_matching
 
 @pytest.mark.parametrize("one", ROTARY, ids=repr)
 def test_the_matching_curve_is_the_matching_score_at_every_distance(one):
-    layer = one.spec.n_layers - 1
+    layer = max(at for at, facts in enumerate(one.spec.layers) if isinstance(facts.positions, Rotary))
     found = matching_curve(one.folded, layer, torch.tensor([0.0, 2.0, 5.0], dtype=torch.float64))
     for (place, delta), head in product(enumerate([0, 2, 5]), range(one.spec.n_heads)):
         theirs = oracle.matching_score(one.spec, one.arrays, layer, head, delta)

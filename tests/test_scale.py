@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from sparse import sparse_checkpoint
+from sparse_files import sparse_checkpoint
 
 SCRIPT = """
 import resource, sys
