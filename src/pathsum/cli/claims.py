@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from pathsum.cli.progress import progress_bar
+
 
 def claims(
     full: Annotated[
@@ -33,22 +35,12 @@ def claims(
     import json
 
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from pathsum.report.claims import claims_dict, claims_summary, write_claims
     from pathsum.study.claim_run import run_claims
 
-    terminal = Console(stderr=True)
-    bar = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=terminal, transient=True, disable=not terminal.is_terminal,
-    )  # fmt: skip
-    with bar:
-        task = bar.add_task("reading the text", total=None)
-
-        def progress(stage: str, done: int, every: int, name: str) -> None:
-            bar.update(task, completed=done, total=every, description=f"{stage}: {name}")
-
+    with progress_bar("reading the text") as show:
+        progress = lambda stage, done, every, name: show(done, every, f"{stage}: {name}")
         found = run_claims(out, full, real=real, sources=text or ["python"], processes=processes, progress=progress)
     page = write_claims(out, found)
     if as_json:

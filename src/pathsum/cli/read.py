@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pathsum.cli.progress import progress_bar
 from pathsum.cli.subject import CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
 
 OUT = Annotated[
@@ -30,7 +31,6 @@ def read(
 
     let_waiting_threads_sleep()
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from pathsum.report.folder import check_place, write_report
     from pathsum.report.results import run_readings
@@ -42,19 +42,9 @@ def read(
     where = out if out is not None or as_json else Path("pathsum-report") / Path(model).name
     if where is not None:
         check_place(where)
-    terminal = Console(stderr=True)
-    bar = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=terminal, transient=True, disable=not terminal.is_terminal,
-    )  # fmt: skip
-    with bar:
-        task = bar.add_task("Opening", total=None)
+    with progress_bar("Opening") as show:
         subject = subject_of(model, text, seed, sequences, context)
-
-        def progress(done: int, total: int, title: str) -> None:
-            bar.update(task, completed=done, total=total, description=title or "Writing")
-
-        results = run_readings(subject, progress, chosen)
+        results = run_readings(subject, lambda done, every, title: show(done, every, title or "Writing"), chosen)
         if where is not None:
             write_report(where, subject, results)
     if as_json:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pathsum.cli.progress import progress_bar
 from pathsum.cli.subject import CLUSTER, CONTEXT, SEED, SEQUENCES, TEXT
 
 SERIES = Annotated[
@@ -38,9 +39,6 @@ def sweep(
     from pathsum.training.machine import let_waiting_threads_sleep
 
     let_waiting_threads_sleep()
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from pathsum.report.sweep import write_sweep_page
     from pathsum.study.sweep import sweep as sweep_series
     from pathsum.training.corpus import read_corpus
@@ -49,17 +47,7 @@ def sweep(
     given = {} if not text else {
         "text": "\n\n".join(read_corpus(text).documents), "text_name": ", ".join(Path(name).name for name in text),
     }  # fmt: skip
-    terminal = Console(stderr=True)
-    bar = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=terminal, transient=True, disable=not terminal.is_terminal,
-    )  # fmt: skip
-    with bar:
-        task = bar.add_task("checkpoints", total=None)
-
-        def progress(done: int, every: int, name: str) -> None:
-            bar.update(task, completed=done, total=every, description=name)
-
+    with progress_bar("checkpoints") as progress:
         manifest = sweep_series(
             series, names, out, **given, seed=seed, sequences=sequences, context=context, processes=processes,
             cluster=cluster, remove=remove_weights, progress=progress,

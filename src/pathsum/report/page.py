@@ -18,7 +18,7 @@ from pathsum.report.evidence import circuits
 from pathsum.report.figures.style import PAGE, theme
 from pathsum.report.gallery import Drawing, drawings
 from pathsum.report.on_the_way import on_the_way
-from pathsum.report.standalone import as_script, vega_bundle
+from pathsum.report.standalone import POLICY, as_script, vega_bundle
 from pathsum.report.story import first_manifest
 from pathsum.report.tables import reading_table, roles_table
 from pathsum.report.templates import environment
@@ -51,7 +51,7 @@ def report_page(subject: Subject, results: dict[str, Result]) -> str:
     if trained := on_the_way(subject.model, results):
         drawn, facts = [*drawn, trained.drawing], facts | {"checkpoints": trained.checkpoints}
     return environment().get_template("page.html").render(
-        title=printable(first_manifest(results)["model"]),
+        title=printable(first_manifest(results)["model"]), policy=POLICY,
         sections=sections, results=results, circuits=circuits(results),
         drawings={name: [each for each in drawn if each.section == name] for name in (each.section for each in drawn)},
         specs={each.name: as_script(page_spec(each)) for each in drawn}, theme=as_script(theme(PAGE)),
