@@ -45,6 +45,7 @@ def train(
     vocab: Annotated[int | None, typer.Option(help="Tokens in the vocabulary, trained on the text.")] = None,
     context: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
     batch: Annotated[int | None, typer.Option(help="Sequences a step, over all devices.")] = None,
+    warm_up: Annotated[int | None, typer.Option(help="Steps in which rates of learning rise.")] = None,
     tiled: Annotated[float | None, typer.Option(help="Share of sequences that repeat a short stretch.")] = None,
     norm: Annotated[str | None, typer.Option(help="none, layer or rms.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the start and of the order of the data.")] = None,
@@ -85,7 +86,7 @@ def train(
     chosen = named(
         recipe, steps=steps, layers=layers, heads=heads, d_model=d_model, d_head=d_head, d_mlp=d_mlp,
         smeared_keys=smeared_keys, smear_start=smear_start, convolution=convolution,
-        vocab=vocab, context=context, batch=batch, tiled=tiled, norm=norm, seed=seed,
+        vocab=vocab, context=context, batch=batch, warm_up=warm_up, tiled=tiled, norm=norm, seed=seed,
     )  # fmt: skip
     if dry_run:
         print(taken(cost(chosen)))

@@ -122,6 +122,7 @@ AT_LEAST = {
     "context": 12,
     "steps": 1,
     "batch": 1,
+    "warm_up": 0,
 }
 SHARES = ("tiled", "decay", "held_out")
 
