@@ -11,7 +11,7 @@ from pathsum.paths.scores import head_scores
 from pathsum.runs.forward import HeadIndex, forward
 from pathsum.runs.run import run_weights
 from pathsum.study.estimates import change_point
-from pathsum.study.on_tokens import PARTNER_Z
+from pathsum.study.on_tokens import INDUCTION_THRESHOLDS, PARTNER_Z
 from pathsum.study.result import read_one
 from pathsum.study.subject import Subject
 from pathsum.weights.weights import Weights, head_index
@@ -181,10 +181,13 @@ def orders(subject: Subject) -> Numbers:
 
 @torch.no_grad()
 def caused(subject: Subject) -> Numbers:
-    """The in-context score over windows of text, and what of it (and of repeats) goes with the induction heads."""
+    """The in-context score over windows of text, and what of it (and of repeats) goes with the induction heads.
+
+    Heads that match prefixes and copy, all at once: each alone may cost little where others do the same.
+    """
     heads = read_one("induction", subject).frame
-    found = heads.filter(pl.col("is_induction_head"))["head"].to_list()
-    without = {head_index(name, subject.model.spec) for name in found}
+    tests = [pl.col(name) >= INDUCTION_THRESHOLDS[name] for name in ("prefix_matching", "copying")]
+    without = {head_index(name, subject.model.spec) for name in heads.filter(*tests)["head"]}
     if not without:
         return {}
     text, repeats = subject.contexts(CONTEXTS), subject.repeated_tokens

@@ -33,7 +33,7 @@ from pathsum.study.sweep import series_table, sweep
 from pathsum.training.corpus import read_corpus
 from pathsum.weights.checkpoint import open_model
 
-MEASURES_VERSION = 2
+MEASURES_VERSION = 3
 """Of the numbers in `measured/`: raised where a measure changes, so that old ones are made again."""
 SEQUENCES = 64
 """Contexts of text that checkpoints are read on."""
