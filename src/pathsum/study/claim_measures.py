@@ -183,11 +183,12 @@ def orders(subject: Subject) -> Numbers:
 def caused(subject: Subject) -> Numbers:
     """The in-context score over windows of text, and what of it (and of repeats) goes with the induction heads.
 
-    Heads that match prefixes and copy, all at once: each alone may cost little where others do the same.
+    All heads that match prefixes, at once: each alone may cost little where others do the same, and in a deep model
+    those far from the end copy through later ones.
     """
     heads = read_one("induction", subject).frame
-    tests = [pl.col(name) >= INDUCTION_THRESHOLDS[name] for name in ("prefix_matching", "copying")]
-    without = {head_index(name, subject.model.spec) for name in heads.filter(*tests)["head"]}
+    found = heads.filter(pl.col("prefix_matching") >= INDUCTION_THRESHOLDS["prefix_matching"])["head"]
+    without = {head_index(name, subject.model.spec) for name in found}
     if not without:
         return {}
     text, repeats = subject.contexts(CONTEXTS), subject.repeated_tokens
