@@ -25,11 +25,12 @@ import torch
 
 from pathsum.study import claim_measures as measures
 from pathsum.study.claim_models import BUILTIN, DEPTHS, FULL, QUICK, depth_experiment
+from pathsum.study.claim_training import OVER_TRAINING, over_training
 from pathsum.study.claims import CLAIMS, Claim, Verdict
 from pathsum.study.estimates import Estimate, estimate
 from pathsum.study.experiments import Experiment, Trained, trained
 from pathsum.study.subject import Subject
-from pathsum.study.sweep import series_table, sweep
+from pathsum.study.sweep import sweep
 from pathsum.training.corpus import read_corpus
 from pathsum.weights.checkpoint import open_model
 
@@ -168,28 +169,10 @@ def _measure(one: Measured) -> list[dict[str, Any]]:
         name, examples = measures.EXAMPLES[one.kind]
         rows += [{"quantity": name, "tokens": None, "value": value, "note": note} for note, value in examples(subject)]
     if one.over_training is not None:
-        sweep(one.place, measures.OVER_TRAINING, one.over_training, sequences=SEQUENCES)
-        rows += _over_training(one.over_training)
+        sweep(one.place, OVER_TRAINING, one.over_training, sequences=SEQUENCES)
+        rows += over_training(one.over_training)
     head = {"experiment": one.experiment, "model": Path(one.place).name, "seed": one.seed, "note": None}
     return [head | row for row in rows]
-
-
-def _over_training(swept: Path) -> list[dict[str, Any]]:
-    """When what comes, comes; and the series themselves, for the figures."""
-    table = lambda reading: series_table(swept, reading)
-    rows = [{"quantity": name, "tokens": None, "value": at} for name, at in measures.changes(table).items()]
-    best = table("induction").group_by("tokens").agg(pl.col("prefix_matching").max()).sort("tokens")
-    series = {
-        "prefix matching": [*best.iter_rows()],
-        "in-context score": measures.score_over_windows(table("loss_by_position")),
-        "saved by repeats": measures.saved_by_repeats(table("repeats")),
-        "second-order share": measures.second_order_over_training(table("importance")),
-    }  # fmt: skip
-    strongest = table("composition").filter(pl.col("kind") == "K").group_by("tokens").agg(pl.col("effect").max())
-    series["K-composition"] = [*strongest.sort("tokens").iter_rows()]
-    return rows + [
-        {"quantity": name, "tokens": int(at), "value": value} for name, found in series.items() for at, value in found
-    ]
 
 
 # ---- judging ----
