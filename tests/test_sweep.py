@@ -94,6 +94,9 @@ def test_another_sweep_in_the_same_folder_is_refused(run, tmp_path):
     sweep(str(run), ["repeats"], tmp_path / "out")
     with pytest.raises(StudyError, match="seed"):
         sweep(str(run), ["repeats"], tmp_path / "out", seed=1)
+    with pytest.raises(StudyError, match="text_sha256"):
+        sweep(str(run), ["repeats"], tmp_path / "text", text="one text " * 99, text_name="notes.txt")
+        sweep(str(run), ["repeats"], tmp_path / "text", text="another " * 99, text_name="notes.txt")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(StudyError, match="holds no sweep"):

@@ -1,4 +1,4 @@
-"""What the claims measure of an induction circuit: composition, the eigenvalues' corner, partners, the erratum's edges."""
+"""What the claims measure of an induction circuit: composition, corner of eigenvalues, partners, erratum."""
 
 import polars as pl
 

@@ -1,4 +1,4 @@
-"""What the claims measure of in-context learning: the score over windows of a text, and what the heads that do it save."""
+"""What the claims measure of in-context learning: a score over windows of text, and what goes with induction heads."""
 
 import polars as pl
 import torch

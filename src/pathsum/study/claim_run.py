@@ -2,7 +2,7 @@
 
     OUT/models/…             runs of training, by a digest of recipe and text
     OUT/over-training/…      sweeps of their checkpoints
-    OUT/measured/…           a model's numbers
+    OUT/measured/…           a model's numbers, by a digest of its weights
 
 Everything there is used again: a run that was stopped goes on, and a full one uses what a quick one made.
 """
@@ -150,7 +150,8 @@ def _measured(
 def _numbers(one: Measured, kept: Path) -> list[dict[str, Any]]:
     """The numbers of one model, from the file that has them or into it."""
     torch.set_num_threads(1)
-    told = json.dumps([MEASURES_VERSION, one.experiment, one.kind, Path(one.place).name, one.sources])
+    weights = open_model(one.place).digest()
+    told = json.dumps([MEASURES_VERSION, one.experiment, one.kind, weights, one.sources])
     file = kept / f"{Path(one.place).name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}.json"
     if not file.is_file():
         beside = file.with_suffix(".part")

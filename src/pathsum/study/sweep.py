@@ -9,6 +9,7 @@
 3. `series_table(OUT, "composition")` is all of a reading's tables as one.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import multiprocessing
@@ -26,7 +27,7 @@ from pathsum.study.catalogue import BY_NAME
 from pathsum.study.cluster import connected, result_of
 from pathsum.study.result import read_one, report_options
 from pathsum.study.series import Checkpoint, checkpoints, elsewhere, remove_weights
-from pathsum.study.subject import Subject
+from pathsum.study.subject import Subject, standard_library_text
 from pathsum.weights.checkpoint import open_model
 
 MANIFEST = "sweep.json"
@@ -53,9 +54,17 @@ class Asked:
         )  # fmt: skip
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest; a text by its name."""
+        """For the manifest; a text by its name and its sha256."""
         text = "standard library" if self.text is None else self.text_name or "given"
-        return {"text": text, "seed": self.seed, "sequences": self.sequences, "context": self.context}
+        read = standard_library_text() if self.text is None else self.text
+        digest = hashlib.sha256(read.encode()).hexdigest()
+        return {
+            "text": text,
+            "text_sha256": digest,
+            "seed": self.seed,
+            "sequences": self.sequences,
+            "context": self.context,
+        }
 
 
 @dataclass(frozen=True)
@@ -202,7 +211,7 @@ def _begun(out: Path, place: str, asked: Asked, series: list[Checkpoint]) -> dic
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return fresh
     begun = sweep_manifest(out)
-    for name in ("series", "text", "seed", "sequences", "context"):
+    for name in ("series", "text", "text_sha256", "seed", "sequences", "context"):
         if begun.get(name) != fresh[name]:
             raise StudyError(
                 f"{out} was begun with {name} {begun.get(name)!r}, not {fresh[name]!r}; pass another folder"

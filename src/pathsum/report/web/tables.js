@@ -48,8 +48,9 @@ export function tables(root) {
   );
   root.querySelectorAll("input.filter").forEach((input) => {
     const table = document.getElementById(input.dataset.table);
-    input.hidden = false;
-    input.addEventListener("input", () => filterRows(table, input.value, input.nextElementSibling));
+    const label = input.parentElement;
+    label.hidden = false;
+    input.addEventListener("input", () => filterRows(table, input.value, label.nextElementSibling));
   });
   // Paper has no closed parts: all tables are printed, and closed again after.
   let opened = [];
