@@ -6,11 +6,9 @@ import polars as pl
 
 from pathsum.report.story import first_manifest
 from pathsum.study.result import Result
+from pathsum.study.weights_only import COPYING as COPYING
+from pathsum.study.weights_only import OWN_TOKEN_RANK as OWN_TOKEN_RANK
 
-COPYING = 0.5
-"""A head copies if its copying score reaches this."""
-OWN_TOKEN_RANK = 0.25
-"""By ranks a head copies if on average at most this share of outputs is above the source's own token (chance: 0.5)."""
 PREVIOUS_TOKEN = 0.5
 """A head is a previous-token head if on the text it gives the token before at least this much attention."""
 

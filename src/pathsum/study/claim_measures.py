@@ -10,10 +10,8 @@ from pathsum.study.claim_circuits import Numbers, edge_examples, induction_circu
 from pathsum.study.claim_context import caused
 from pathsum.study.result import read_one
 from pathsum.study.subject import Subject
+from pathsum.study.weights_only import COPYING, OWN_TOKEN_RANK
 from pathsum.weights.weights import Weights
-
-COPYING, OWN_TOKEN_RANK = 0.5, 0.25
-"""A head copies by its eigenvalues from the one on, by its ranks up to the other."""
 
 
 def exactness(subject: Subject) -> Numbers:

@@ -24,6 +24,10 @@ from pathsum.study.subject import Subject
 from pathsum.weights.positions import Rotary
 from pathsum.weights.tokens import token_strings
 
+COPYING = 0.5
+"""A head copies if its copying score reaches this."""
+OWN_TOKEN_RANK = 0.25
+"""By ranks a head copies if on average at most this share of outputs is above the source's own token (chance: 0.5)."""
 MOST_ROWS = 100_000
 """Of a table of entries or trigrams."""
 RANKED = 5_000_000_000
