@@ -1,9 +1,11 @@
 """Writes `docs/readings.md` from the catalogue. `make docs` runs it; a test holds the committed page to it."""
 
+import doctest
 from pathlib import Path
 
 from pathsum.report.figures import FIGURES
 from pathsum.study.catalogue import PAPER, READINGS
+from pathsum.study.examples import EXAMPLES
 from pathsum.study.reading import Reading
 
 PAGE = Path(__file__).with_name("readings.md")
@@ -14,7 +16,8 @@ Generated from the catalogue (`pathsum.study.catalogue`) by `docs/generate.py`. 
 everything its numbers depend on (`.manifest`), and a command, `pathsum NAME MODEL`, with `--json` and `--csv`. Where it
 has a figure, that is `.figure`, and `--figure FILE`: [figures](figures.md).
 *GL* columns are unchanged under any invertible change of the residual stream's basis, *O* columns under rotations only.
-A cell that is undefined is NaN in the table and `null` in JSON, never zero.
+A cell that is undefined is NaN or null in the table and `null` in JSON, never zero. The example is the one of
+the function's docstring.
 
 """
 
@@ -28,7 +31,16 @@ def _section(reading: Reading) -> str:
     rows = [f"| `{c.name}` | {c.unit or '–'} | {_escaped(c.meaning)} | {c.invariance} |" for c in _columns(reading)]
     head = f"## {reading.name}\n\n**{reading.title}.** Paper: {reading.section}. Needs {', '.join(reading.needs)}.\n\n"
     drawn = f"*Figure.* {_escaped(FIGURES[reading.name].caption)}\n\n" if reading.name in FIGURES else ""
-    return head + drawn + "| column | unit | meaning | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    table = "| column | unit | meaning | |\n|---|---|---|---|\n" + "\n".join(rows)
+    return f"{head}{drawn}{table}\n\n```python\n{_example(reading)}\n```\n"
+
+
+def _example(reading: Reading) -> str:
+    """The worked call of its docstring as a script, what each line prints beside it."""
+    calls = doctest.DocTestParser().get_examples(EXAMPLES[reading.name])
+    return "import pathsum\n\n" + "\n".join(
+        call.source.rstrip() + (f"  # {call.want.rstrip()}" if call.want else "") for call in calls
+    )
 
 
 def _columns(reading: Reading) -> list:

@@ -52,6 +52,9 @@ def composition(
     Products are in `dtype` (float32, off by 1e-3 of the baseline at most and by 2e-6 as measured; or float64), spectra
     and moments in float64. `memory`, bytes or such as "4GB", bounds what is held beyond the weights.
     `cluster`, a Dask scheduler's address, gives pairs of groups of layers to its workers.
+
+    Raises `NotApplicable` for an option that is none of these, `ExpansionTooLarge` for more than 5 million rows at
+    several distances.
     """
     spec = subject.model.spec
     more: dict[str, Any] = {"writers": _which("writers", writers), "readers": _which("readers", readers)}

@@ -41,7 +41,8 @@ def importance(subject: Subject, *, only: str | None = None, without: str | None
     """Loss of the sum of all terms of order ≤ n on the text, and what each order adds; −1 is the uniform guess.
 
     `only` L0H3,L1H6: of the terms whose heads are all among these; `without` them: of those with none of these heads.
-    Patterns and scales stay as recorded; a head that is left out takes its `W_O b_V` along.
+    Patterns and scales stay as recorded; a head that is left out takes its `W_O b_V` along. Raises `NotApplicable` for
+    an unknown head.
     """
     every = set(_heads(subject, ",".join(subject.head_names)))
     kept = (every if only is None else _heads(subject, only)) - (set() if without is None else _heads(subject, without))
@@ -62,7 +63,8 @@ def importance_layers(subject: Subject, *, live: bool = False) -> Rows:
 
     `live` runs the model again without each layer's heads, with all patterns, scales and MLP outputs as recorded
     (`cost_frozen`: all terms through them go, and their `W_O b_V`) and with the rest free to react (`cost_live`); then
-    of fewer contexts where they would take long, unless `sequences` says how many.
+    of fewer contexts where they would take long, unless `sequences` says how many. Raises `ExpansionTooLarge` where one
+    context is too much.
     """
     return _set_importance(subject, "layer", [f"L{layer}" for layer in range(subject.model.spec.n_layers)], live)
 
@@ -72,7 +74,8 @@ def importance_heads(subject: Subject, *, live: bool = False) -> Rows:
 
     `live` runs the model again without each head, with all patterns, scales and MLP outputs as recorded
     (`cost_frozen`: all terms through it go, and its `W_O b_V`) and with the rest free to react (`cost_live`); then
-    of fewer contexts where they would take long, unless `sequences` says how many.
+    of fewer contexts where they would take long, unless `sequences` says how many. Raises `ExpansionTooLarge` where one
+    context is too much.
     """
     return _set_importance(subject, "head", subject.head_names, live)
 
@@ -151,7 +154,8 @@ def importance_sources(subject: Subject) -> Rows:
 def importance_paths(subject: Subject, *, max_order: int = 2, source: str | None = None, most: int = 1000) -> Rows:
     """What each single path of up to `max_order` heads is worth on the text; the most costly to leave out first.
 
-    Of paths from one `source` (embed, L0.mlp, …) or from all; more than `most` are refused.
+    Of paths from one `source` (embed, L0.mlp, …) or from all. Raises `ExpansionTooLarge` for more than `most`,
+    `NotApplicable` for an unknown source.
     """
 
     def measure(frozen: FrozenRun, rows: Int[Tensor, " row"]) -> Mapping[Any, Tensor]:

@@ -24,7 +24,10 @@ PARTNER_Z = 10.0
 
 
 def reconstruction(subject: Subject) -> Rows:
-    """Relative error of the expansion: sum of all terms against logits, and of score terms against scores."""
+    """Relative error of the expansion: sum of all terms against logits, and of score terms against scores.
+
+    On the text's first 128 tokens, or on a sample that ships; `max|Σ terms − value| / max|value|`, the worst head's.
+    """
     rows = []
     for dtype in (torch.float32, torch.float64):
         # Each layer is converted when it runs: the model is never in memory in float64.
@@ -40,7 +43,10 @@ def reconstruction(subject: Subject) -> Rows:
 
 
 def bigrams(subject: Subject) -> Rows:
-    """The direct path `W_U W_E` against the text's bigram table."""
+    """The direct path `W_U W_E` against the text's bigram table: loss of the path = entropy + KL.
+
+    Counted in the whole text; nothing is run.
+    """
     tokens = subject.text_tokens
     found = compare_bigrams(subject.raw, tokens[None, :])
     row = {
@@ -55,7 +61,10 @@ def bigrams(subject: Subject) -> Rows:
 
 
 def bigram_pairs(subject: Subject, *, count: int = 400) -> Rows:
-    """The `count` most frequent bigrams of the text: what the direct path `W_U W_E` gives them, beside the text."""
+    """The `count` most frequent bigrams of the text: what the direct path `W_U W_E` gives them, beside the text.
+
+    Counted in the whole text; nothing is run. Raises `NotApplicable` for a count below 1 or over 100,000.
+    """
     if not 1 <= count <= MOST_BIGRAMS:
         raise NotApplicable(f"count is {count}, must be from 1 to {MOST_BIGRAMS:,}")
     found = frequent_pairs(subject.raw, subject.text_tokens[None, :], count)
@@ -132,7 +141,10 @@ def repeats(subject: Subject) -> Rows:
 
 
 def in_context(subject: Subject) -> Rows:
-    """The in-context score on the text: the late token's loss less the early token's."""
+    """The in-context score on the text: the late token's loss less the early token's.
+
+    Over up to eight times `sequences` contexts. Raises `NotApplicable` for contexts too short to have two such tokens.
+    """
     losses, (early, late) = subject.position_losses, _compared(subject)
     scores = in_context_score(losses, early, late)
     count = len(scores)
@@ -150,7 +162,10 @@ def in_context(subject: Subject) -> Rows:
 
 
 def loss_by_position(subject: Subject) -> Rows:
-    """Loss of predicting each token of a context, over the contexts of the in-context score, whose two are marked."""
+    """Loss of predicting each token of a context, over the contexts of the in-context score, whose two are marked.
+
+    Raises `NotApplicable` where a context is too short for two such tokens.
+    """
     losses, (early, late) = subject.position_losses, _compared(subject)
     count, marks = len(losses), {early: "early", late: "late"}
     errors = losses.std(0) / count**0.5 if count > 1 else None

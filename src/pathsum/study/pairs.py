@@ -21,7 +21,8 @@ from pathsum.study.subject import Subject
 def matching(subject: Subject, *, delta: float | int | None = None, z: int | None = None) -> Rows:
     """Matching score of the induction circuit of every pair, beside the pair's K-composition, largest effect first.
 
-    `z`: only of pairs whose K-composition has at least this z; the others' eigenvalues are not computed.
+    `z`: only of pairs whose K-composition has at least this z; the others' eigenvalues are not computed. Of rotary
+    heads there are rows with a distance `delta` alone.
     """
     weights, rows = subject.folded, []
     gram = embedding_gram(weights)

@@ -7,7 +7,8 @@ from typing import Any
 
 from pathsum.errors import StudyError
 from pathsum.study.catalogue import BY_NAME, PAPER
-from pathsum.study.reading import Reading
+from pathsum.study.examples import EXAMPLES
+from pathsum.study.reading import Column, Reading
 from pathsum.study.result import Result, read_one
 from pathsum.study.subject import Subject
 from pathsum.weights.model import Model
@@ -51,11 +52,36 @@ def _signature(read: Callable[..., Result], reading: Reading) -> inspect.Signatu
     return inspect.Signature([*shared, *options_of(reading)], return_annotation=Result)
 
 
+GIVEN = {
+    "text": """\
+`text`: a text or token ids (None: sources of the standard library, or random tokens where there is no tokenizer).
+Where it is run: in `sequences` contexts of `context` tokens (None: what fits), each with or without the token `bos` in
+front (None: as the model was trained).""",
+    "random tokens": """\
+Random tokens: `batch` sequences of `block` distinct ones (None: 64 or what fits), thrice, drawn with `seed`.""",
+}
+"""The arguments that all readings have, by what uses them."""
+
+
 def _docstring(reading: Reading) -> str:
-    columns = "\n".join(
-        f"    {column.name}{f' [{column.unit}]' if column.unit else ''}: {column.meaning}" for column in reading.columns
-    )
-    return (
-        f"{inspect.getdoc(reading.function)}\n\nPaper: {PAPER}, “{reading.section}”. Needs {', '.join(reading.needs)}. "
-        f"Invariant under {reading.invariance} of the residual basis.\n\nColumns:\n{columns}"
-    )
+    parts = [
+        f"{inspect.getdoc(reading.function)}",
+        f"Paper: {PAPER}, “{reading.section}”.\nNeeds {', '.join(reading.needs)}. "
+        f"Invariant under {reading.invariance} of the residual basis.",
+        *(words for need, words in GIVEN.items() if need in reading.needs),
+        f"Raises {_errors(reading)}.",
+        f"Columns, with their unit (1: a plain number):\n{_columns(reading.columns)}",
+        *([f"Columns that options add:\n{_columns(reading.optional)}"] if reading.optional else []),
+        f"Example:\n\n{EXAMPLES[reading.name]}",
+    ]
+    return "\n\n".join(parts)
+
+
+def _errors(reading: Reading) -> str:
+    model = "`StudyError` for what is no opened model"
+    tokens = "`TextError` for a text of fewer than two tokens or a\ncontext that the model does not take"
+    return f"{model}, {tokens}" if {"text", "random tokens"} & {*reading.needs} else model
+
+
+def _columns(columns: Sequence[Column]) -> str:
+    return "\n".join(f"    {c.name}{f' [{c.unit}]' if c.unit else ''}: {c.meaning}" for c in columns)

@@ -45,6 +45,9 @@ def trigrams(
     Strength is qk · ov, both centred and positive: attended to more than the average source, and raised. `source`
     leaves only that token's, `corpus` (a file, a folder, or the word python) only tokens that it has. `cluster`, a
     Dask scheduler's address, gives layers to its workers.
+
+    Raises `NotApplicable` for an unknown head, `TextError` for a source that is no token or a corpus that is not there,
+    and `ExpansionTooLarge` for more than 100,000 rows.
     """
     names = _head_names(subject, head)
     bounded(count, len(names))
@@ -92,6 +95,7 @@ def bugs(
     `keep … at → bay` also raises `keep … in → bay`. Of the `among` strongest products of every head, of tokens that
     the text has (at most 20 of a source), those are listed of which `[source] … [destination]` and `[source] … [out]`
     occur within `window` tokens (None: the model's context) at least `least` times, and the triple never.
+    Counted in the whole text; nothing is run. Raises `NotApplicable` for an unknown head.
     """
     names = _head_names(subject, head)
     bounded(count, len(names))

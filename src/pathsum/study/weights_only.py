@@ -40,8 +40,8 @@ def spectra(
     """Copying and matching score, how far both tables are from normal, and copying by own-token rank, per head.
 
     Where all heads' tables together have more than `RANKED` entries, ranks are those of a seeded random sample of
-    source tokens, with their standard errors; `exact` ranks every token whatever it takes. `cluster`, a Dask
-    scheduler's address, gives layers to its workers.
+    source tokens, with their standard errors; `exact` ranks every token whatever it takes. Of rotary heads the matching
+    score needs a distance `delta`. `cluster`, a Dask scheduler's address, gives layers to its workers.
     """
     asked = [(layer, delta, exact) for layer in range(subject.model.spec.n_layers)]
     return [row for rows in run_tasks(_layer_spectra, subject, asked, cluster) for row in rows]
@@ -87,7 +87,10 @@ def _rank_means(ranks: Float[Tensor, " token"], d_vocab: int) -> dict[str, float
 
 
 def eigenvalues(subject: Subject, *, delta: float | int | None = None) -> Rows:
-    """The non-zero eigenvalues of every head's OV and QK circuits over tokens."""
+    """The non-zero eigenvalues of every head's OV and QK circuits over tokens: d_head of each, largest modulus first.
+
+    Of rotary heads QK is there with a distance `delta` alone.
+    """
     weights, rows = subject.folded, []
     for layer in range(weights.spec.n_layers):
         found = {"OV": ov_eigenvalues(weights, layer, subject.through_tokens)}
@@ -130,7 +133,8 @@ def positional(subject: Subject, *, lags: int = 16) -> Rows:
 def entries(subject: Subject, *, count: int = 10, delta: float | int | None = None, cluster: str | None = None) -> Rows:
     """The strongest entries of every head's QK and OV table, over the full vocabulary.
 
-    `cluster`, a Dask scheduler's address, gives layers to its workers.
+    Of rotary heads QK is there with a distance `delta` alone. `cluster`, a Dask scheduler's address, gives layers to
+    its workers. Raises `NotApplicable` for a count below 1, `ExpansionTooLarge` for more than 100,000 rows.
     """
     bounded(count, 2 * len(subject.head_names))
     asked = [(layer, count, delta) for layer in range(subject.model.spec.n_layers)]
