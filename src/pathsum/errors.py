@@ -15,7 +15,14 @@ A message says what is wrong, where (file, tensor, both shapes) and what to do n
 
 
 class PathsumError(Exception):
-    """Base of every error pathsum raises on purpose."""
+    """Base of every error pathsum raises on purpose; its subclasses are in `pathsum.errors`. Not in the paper.
+
+    >>> try:
+    ...     pathsum.open("two-layr")
+    ... except pathsum.PathsumError as error:
+    ...     print(error)
+    no model 'two-layr': did you mean 'two-layer'? built-in are one-layer, two-layer, ...; or give a path
+    """
 
 
 class CheckpointError(PathsumError):

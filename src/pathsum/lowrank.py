@@ -33,10 +33,13 @@ class SVD(NamedTuple):
 class LowRank:
     """The matrix `left @ right`, with any leading batch axes.
 
-    `left [*batch, m, r]`, `right [*batch, r, n]`. The rank bound `r` may exceed the size and may be 0.
+    `left [*batch, m, r]`, `right [*batch, r, n]`. The rank bound `r` may exceed the size and may be 0. Raises
+    `ValueError` for factors that do not meet. Paper: “Summarizing OV/QK Matrices” (eigenvalues of low-rank products).
 
-    >>> W_OV = LowRank(W_O, W_V)                # [d_model, d_model] of rank d_head
-    >>> (W_U @ W_OV @ W_E).eigenvalues()        # of a [d_vocab, d_vocab] matrix, from a [d_head, d_head] one
+    >>> weights = pathsum.open("two-layer-small").weights
+    >>> circuit = weights.W_U @ weights.head("L1H1").OV @ weights.W_E
+    >>> print(circuit.shape, circuit.rank, circuit.eigenvalues().shape)     # [d_vocab, d_vocab], from [d_head, d_head]
+    torch.Size([1024, 1024]) 32 torch.Size([32])
     """
 
     left: Float[Tensor, "*#batch m r"]
@@ -66,6 +69,7 @@ class LowRank:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of both factors."""
         return self.left.dtype
 
     @property

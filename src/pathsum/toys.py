@@ -6,7 +6,13 @@ reads and writes is a choice of axes:
     tokens [d_vocab] | copies [d_vocab] | outputs [d_vocab] | positions [n_ctx] | idle [8]
 
 Positions enter queries and keys only, unless a toy says otherwise. Heads not named in a toy's docstring move an idle
-axis and touch nothing.
+axis and touch nothing. Each function gives a `Model` (logits `[pos, d_vocab]`), and raises `NotApplicable` for what
+cannot be built. The models are not in the paper; what they show is. Paper: “Zero-Layer Transformers”; “Interpretation
+as Skip-Trigrams”; “Virtual Attention Heads”; “Induction Heads”.
+
+>>> run = pathsum.run(pathsum.toys.induction_model(), [3, 7, 5, 1, 3])
+>>> run.logits[-1].argmax().item()                  # what came after 3
+7
 """
 
 from dataclasses import replace

@@ -48,6 +48,7 @@ class Expansion:
 
     @property
     def run(self) -> Run:
+        """The run that is expanded."""
         return self.frozen.run
 
     @cached_property
@@ -74,8 +75,9 @@ class Expansion:
 
         >>> table = pathsum.expand(run).by("head", "position")
         >>> table.values.shape                               # [head, position, pos, d_vocab]
-        torch.Size([25, 6, 6, 2048])
-        >>> table.check()                                    # max|Σ − logits| / max|logits|
+        torch.Size([9, 14, 14, 1024])
+        >>> table.check() < 1e-5                             # max|Σ − logits| / max|logits|
+        True
         """
         return logit_table(self.frozen, self.sources, axes)
 
@@ -107,8 +109,9 @@ class Expansion:
     def toward(self, directions: Real[Tensor, "read d_vocab"], position: int = -1) -> Readout:
         """The numbers `directions · logits[position]` as sums over paths, without a term's logits ever being formed.
 
-        >>> one_hot = torch.nn.functional.one_hot(torch.tensor([token]), model.spec.d_vocab)
-        >>> expansion.toward(one_hot).by_source["embed"]      # [order, read]: of this token's logit at the end
+        >>> one_hot = torch.nn.functional.one_hot(run.logits[-1:].argmax(-1), model.spec.d_vocab)
+        >>> pathsum.expand(run).toward(one_hot).by_source["embed"].shape       # [order, read]: of the first choice
+        torch.Size([3, 1])
         """
         return Readout(self.frozen, self.sources, directions.to(self.run.logits.dtype), position)
 
@@ -198,9 +201,15 @@ class Expansion:
 def expand(run: Run) -> Expansion:
     """The exact expansion of a run into end-to-end paths (the paper's "path expansion trick").
 
+    `logits = Σ_paths (S_f A^{h_k} S … A^{h_1} S) ⊗ (W_U W_OV^{h_k} … W_OV^{h_1}) · source`, nats, before any soft-cap.
+    Raises `NotApplicable` for what is no run. Paper: “The Path Expansion Trick”; “Path Expansion of Logits”.
+
+    >>> run = pathsum.run(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D")
     >>> expansion = pathsum.expand(run)
-    >>> expansion.by_order().values        # [order, pos, d_vocab]
-    >>> expansion.check()                  # max|Σ − logits| / max|logits|
+    >>> print(expansion.counts(), expansion.by_order().values.shape)         # [order, pos, d_vocab]
+    25 torch.Size([3, 14, 1024])
+    >>> expansion.check() < 1e-5                                             # max|Σ − logits| / max|logits|
+    True
     """
     if not isinstance(run, Run):
         raise NotApplicable(f"expand() takes a run, not {type(run).__name__}: pathsum.run(model, text) gives one")

@@ -33,14 +33,17 @@ class Path:
 
     @property
     def order(self) -> int:
+        """How many heads are in it; 0: the direct path."""
         return len(self.heads)
 
     @property
     def head_names(self) -> tuple[str, ...]:
+        """Its heads as `L0H3`, the first to read first."""
         return tuple(f"L{layer}H{index}" for layer, index in self.heads)
 
     @property
     def name(self) -> str:
+        """Source and heads with arrows between them; `parse` reads it."""
         return " → ".join((self.source, *self.head_names))
 
     def __str__(self) -> str:

@@ -70,7 +70,8 @@ def qk_term(
     Raises `NotApplicable` for a path that does not end before the head, a rotary layer without `delta`, or a tap that
     is not there.
 
-    >>> qk_term(model.weights.fold(), "L1H2", key="embed → L0H7").matching_score
+    >>> round(qk_term(model.weights.fold(), "L1H1", key="embed → L0H0").matching_score, 2)
+    0.98
     """
     layer, index = head_index(head, weights.spec)
     query, key = (path_before(path, layer, weights.spec) for path in (query, key))

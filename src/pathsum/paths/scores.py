@@ -71,10 +71,12 @@ class ScoreExpansion:
 
     @property
     def block(self) -> Block:
+        """The head's layer, of folded weights."""
         return self.expansion.frozen.blocks[self.layer]
 
     @property
     def head(self) -> str:
+        """The head's name, as `L1H6`."""
         return f"L{self.layer}H{self.index}"
 
     # ---- all scores ----
@@ -95,7 +97,8 @@ class ScoreExpansion:
         """By (tap of the query, tap of the key), all paths together: `tap 0` is the position itself, `tap 1` the one
         before. Of a head whose queries or keys are not mixed over positions that side has tap 0 alone.
 
-        >>> pathsum.expand_scores(run, "L0H1").by_tap().scores       # [query tap, key tap, dst, src]
+        >>> pathsum.expand_scores(run, "L0H1").by_tap().queries      # positions and bias are beside the taps
+        ('tap 0', 'positions')
         """
         x = next(islice(streams(self.expansion.frozen), self.layer, None))
         return self._pairs(self.queries.by_tap(x), self.keys.by_tap(x))
@@ -152,7 +155,8 @@ class ScoreExpansion:
 
         `taps` of the head's query and key, where these are mixed over positions.
 
-        >>> pathsum.expand_scores(run, "L1H2").weights_of("embed", "embed → L0H7").matching_score
+        >>> round(pathsum.expand_scores(run, "L1H1").weights_of("embed", "embed → L0H0").matching_score, 2)
+        0.98
         """
         return qk_term(self.expansion.frozen.weights, self.head, query, key, delta, taps)
 
@@ -184,7 +188,9 @@ class ScoreExpansion:
         `pairs`: "induction" (the source comes after an earlier copy of the destination's token), "previous", a list of
         (destination, source), or a mask `[*batch, dst, src]`.
 
-        >>> pathsum.expand_scores(run, "L1H2").at("induction").by_path(max_order=1).strongest(10)
+        >>> (first,) = pathsum.expand_scores(run, "L1H1").at("induction").by_path(max_order=1).strongest(1)
+        >>> print(first.query, "with", first.key)
+        embed → L0H2 with embed → L0H0
         """
         mask = pair_mask(self.expansion.run.tokens, self.visible, pairs)
         return self.toward(pair_weights(mask, self.visible, self.scores.dtype))
@@ -216,6 +222,7 @@ class ScoreExpansion:
     @cached_property
     def keys(self) -> Side:
         return key_side(self.expansion.frozen, self.layer, self.index)
+        """The head's keys likewise."""
 
     def _side_of(self, side: Side, name: str) -> Float[Tensor, "*batch pos d_head"]:
         constants = side.constants()
@@ -244,11 +251,20 @@ class ScoreExpansion:
 
 @torch.no_grad()
 def expand_scores(run: Run, head: str) -> ScoreExpansion:
-    """The exact expansion of one head's attention scores.
+    """The exact expansion of one head's attention scores: `score[i, j] = scale · Σ_{p, q} (W_Q x_i^p)ᵀ (W_K x_j^q)`.
 
-    >>> pathsum.expand_scores(run, "L1H6").by_order().scores      # [query order, key order, dst, src]
+    `scores [query part, key part, dst, src]`, before any soft-cap and mask; differences of scores are log-odds of
+    attention, in nats. Raises `NotApplicable` for an unknown head. Paper: “Path Expansion of Attention Scores
+    Expression”.
+
+    >>> run = pathsum.run(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D")
+    >>> split = pathsum.expand_scores(run, "L1H1").by_order()
+    >>> print(split.scores.shape, split.queries, split.check() < 1e-5)
+    torch.Size([3, 3, 14, 14]) ('0', '1', 'positions') True
     """
     return head_scores(Expansion(frozen_run(run)), head)
+    if not isinstance(run, Run):
+        raise NotApplicable(f"expand_scores() takes a run, not {type(run).__name__}: pathsum.run(…) gives one")
 
 
 def head_scores(expansion: Expansion, head: str) -> ScoreExpansion:

@@ -71,7 +71,14 @@ def strongest_paths(
     """The `count` paths that add most to a readout of one direction, in absolute value.
 
     The search is widened until it is certified or the next try would take longer than `seconds` in all; `width` asks
-    for one try of that many nodes. Of a run of one text. Raises `NotApplicable` for several directions or texts.
+    for one try of that many nodes. `values [path]`, in the readout's unit (nats of a logit). Of a run of one text.
+    Raises `NotApplicable` for several directions or texts. Paper: “Path Expansion of Logits”; the search is ours.
+
+    >>> run = pathsum.run(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D")
+    >>> target = pathsum.logit(run, "ur")
+    >>> found = pathsum.strongest_paths(pathsum.expand(run).toward(target.direction[None], target.position), count=1)
+    >>> print(found.paths[0].name, f"{found.values[0]:.1f}", found.certified)
+    embed → L0H1 → L1H1 3.5 True
     """
     if len(readout.directions) != 1 or readout.frozen.run.tokens.dim() != 1:
         raise NotApplicable("paths are searched for one direction, in a run of one text")

@@ -51,6 +51,7 @@ class VComposition:
 
     @property
     def effect(self) -> float:
+        """`score − baseline`; negative where the heads avoid each other."""
         return self.score - self.baseline
 
 
@@ -67,10 +68,12 @@ class VirtualHead:
 
     @property
     def name(self) -> str:
+        """Both heads, the earlier first: `L0H3 → L1H1`."""
         return f"{self.earlier.name} → {self.later.name}"
 
     @property
     def pair(self) -> Pair:
+        """(layer, index) of the earlier head and of the later one."""
         return (self.earlier.layer, self.earlier.index), (self.later.layer, self.later.index)
 
     @property
@@ -113,11 +116,14 @@ class VirtualHead:
 
 
 def virtual_head(model: Model | Weights, earlier: str, later: str) -> VirtualHead:
-    """The virtual head of two heads of different layers, in float64.
+    """The virtual head of two heads of different layers, `(A^{h2} A^{h1}) ⊗ (W_OV^{h2} W_OV^{h1})`, in float64.
 
-    >>> pathsum.virtual_head(pathsum.open("two-layer"), "L0H3", "L1H6").copying_score     # of W_U W_OV W_OV W_E
+    `OV [d_model, d_model]`, `circuit [d_vocab, d_vocab]` in nats, `pattern(run) [dst, src]`. Raises `NotApplicable` for
+    an unknown head, or where the later head is not in a later layer. Paper: “Virtual Attention Heads”.
 
-    Raises `NotApplicable` for an unknown head, or where the later head is not in a later layer.
+    >>> virtual = pathsum.virtual_head(pathsum.open("two-layer-small"), "L0H1", "L1H1")
+    >>> print(virtual.circuit.shape, f"copying {virtual.copying_score:.2f}")        # of W_U W_OV W_OV W_E
+    torch.Size([1024, 1024]) copying 0.97
     """
     if not isinstance(model, Model | Weights):
         raise NotApplicable(f"virtual_head() takes an opened model or its weights, not {type(model).__name__}")

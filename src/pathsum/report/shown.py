@@ -93,6 +93,7 @@ class Shown(Result):
 
     @cached_property
     def figure(self) -> Picture | None:
+        """The same result, to be shown."""
         """The reading's figure; None where its table says it all, or there is nothing to draw."""
         drawn = figure_of(self)
         return None if drawn is None else Picture(drawn)

@@ -41,9 +41,11 @@ class FrozenRun:
 
     @property
     def layers(self) -> Iterator[tuple[Block, FrozenLayer]]:
+        """Each layer with what was recorded in it."""
         return zip(self.blocks, self.run.frozen.layers, strict=True)
 
     def token_embedding(self) -> Float[Tensor, "*batch pos d_model"]:
+        """`W_E`'s columns at the run's tokens: the source `embed`."""
         return torch.nn.functional.embedding(self.run.tokens, self.ends.W_E.mT)
 
     def position_embedding(self) -> Float[Tensor, "*batch pos d_model"] | None:

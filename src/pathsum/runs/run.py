@@ -60,6 +60,7 @@ class Run:
 
     @property
     def log_probabilities(self) -> Float[Tensor, "*batch pos d_vocab"]:
+        """`log softmax(logits)` over the vocabulary, nats: of the token after each position."""
         return self.logits.log_softmax(-1)
 
 
@@ -72,11 +73,15 @@ def run(
 ) -> Run:
     """Run a text (or token ids, or a batch of equally long id lists as a tensor) and record patterns and scales.
 
-    Raises `TextError` for an empty text, one longer than the context, ids outside the vocabulary.
+    `patterns [layer, head, dst, src]`, `logits [pos, d_vocab]` in nats, `residual [pos, d_model]`, a batch's axis in
+    front. `bos` puts that token first (None: before a text where the model was trained so, never before ids).
 
-    >>> run = pathsum.run(model, "the cat sat on the mat")
-    >>> run.patterns.shape                                  # [layer, head, dst, src]
-    torch.Size([2, 12, 6, 6])
+    Raises `TextError` for an empty text, one longer than the context, ids outside the vocabulary. Paper: “The Path
+    Expansion Trick”, with the patterns frozen.
+
+    >>> run = pathsum.run(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D")
+    >>> print(run.patterns.shape, run.token_strings[run.patterns[1, 1, -1].argmax()])       # where L1H1 looks last
+    torch.Size([2, 4, 14, 14]) ur
     """
     if not isinstance(model, Model):
         raise NotApplicable(f"run() takes an opened model, not {type(model).__name__}: pathsum.open(…) gives one")

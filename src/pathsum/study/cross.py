@@ -34,7 +34,16 @@ def prompt_table(
     """What all paths that agree in one or two of order, source, position, head and layer add to a prediction.
 
     `head` is a path's last, `position` that of its source (BOS counted). Rows sum to the target's linear part.
-    Raises `NotApplicable` for an axis or a position that is not there, `TextError` for a token that is none.
+    Columns: `first`, `second` (null with one axis), `value` [nats] and `share` of the target.
+
+    Raises `NotApplicable` for an axis or a position that is not there, `TextError` for a token that is none. Paper:
+    “Path Expansion of Logits”.
+
+    >>> model = pathsum.open("two-layer-small")
+    >>> found = pathsum.prompt_table(model, "Mr Dursley was proud. Mr D", by=["head", "position"]).rows()
+    >>> row = max(found, key=lambda row: row["value"])
+    >>> print(row["first"], "from position", row["second"], f"{row['value']:.1f}")
+    L1H1 from position 3 7.9
     """
     recorded = prompt_run(model, prompt, bos)
     asked = Question.of(recorded, target, versus, log_probability, at)

@@ -28,6 +28,7 @@ class Estimate:
 
     @property
     def most(self) -> float:
+        """The interval's upper end, or of a single model its value."""
         return self.mean if self.high is None else self.high
 
 

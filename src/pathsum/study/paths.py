@@ -51,8 +51,16 @@ def prompt_paths(
     `seconds` are over; the manifest says which, with the bound on every path that is not listed. `live` also takes each
     path out of the stream and runs the rest again.
 
+    Columns: `rank`, `path`, `order`, `value` [nats], `share` of the target, and `token`, `position` and `from_position`
+    [nats], the place that most of it comes from; `live` adds `without_frozen` and `without_live` [nats].
+
     Raises `TextError` for a token that is none, `NotApplicable` for a position that is not there, and
-    `ExpansionTooLarge` for a prompt whose patterns would not fit in memory.
+    `ExpansionTooLarge` for a prompt whose patterns would not fit in memory. Paper: “Path Expansion of Logits”; the
+    search is ours.
+
+    >>> row = pathsum.prompt_paths(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D").rows()[0]
+    >>> print(row["path"], f"{row['value']:.1f}, most from", row["token"], "at", row["position"])
+    embed → L0H1 → L1H1 3.5, most from ur at 3
     """
     recorded = prompt_run(model, prompt, bos)
     asked = Question.of(recorded, target, versus, log_probability, at)

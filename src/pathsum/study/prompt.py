@@ -46,8 +46,14 @@ def prompt_expansion(
     Orders, sources, and the `top` strongest paths of at most `max_order` heads, by size of their centred share, with
     what they leave out. Positions count the BOS token where there is one.
 
+    Columns: `part` (order, source or term), `name`, `order`, `paths` [count], `logit` and `centred` [nats].
+
     Raises `ExpansionTooLarge` where there are more than a million such paths or the prompt is too long, `TextError`
-    for a `token` that is none.
+    for a `token` that is none. Paper: “Path Expansion of Logits”.
+
+    >>> found = pathsum.prompt_expansion(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D").rows()
+    >>> print({row["name"]: round(row["logit"], 1) for row in found if row["part"] == "order"})
+    {'order 0': 0.3, 'order 1': 3.3, 'order 2': 8.1}
     """
     recorded = prompt_run(model, prompt, bos)
     position = place(recorded, position)

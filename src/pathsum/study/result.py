@@ -50,6 +50,7 @@ class Result:
         return {"manifest": self.manifest, "rows": self.rows()}
 
     def to_json(self) -> str:
+        """`to_dict` as JSON text; undefined numbers are null."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def _repr_html_(self) -> str:

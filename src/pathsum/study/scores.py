@@ -57,8 +57,16 @@ def prompt_scores(
     distinct random tokens repeated three times. The `top` terms of at most `max_order` heads a side are the strongest
     by their centred share.
 
+    Columns: `part` (order, lag, tap, source or term), `query`, `key`, `pairs` [count], `score` and `centred` [nats].
+
     Raises `NotApplicable` for an unknown head, or positions that do not attend to each other; `ExpansionTooLarge`
-    where there are more than 20 million pairs of paths or the prompt is too long.
+    where there are more than 20 million pairs of paths or the prompt is too long. Paper: “Path Expansion of Attention
+    Scores Expression”.
+
+    >>> found = pathsum.prompt_scores(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D", "L1H1").rows()
+    >>> row = next(row for row in found if row["part"] == "term")
+    >>> print(row["query"], "with", row["key"], f"{row['score']:.1f}")          # K-composition: L0H0 looks one back
+    embed → L0H2 with embed → L0H0 3.3
     """
     layer, _ = head_index(head, model.spec)
     if pairs is not None and not (destination is None and source is None):

@@ -100,10 +100,14 @@ def sweep(
     `remove` deletes a checkpoint's weights once its tables are written. Checkpoints of equal weights are read each for
     itself, and said: `duplicates` in the manifest.
 
+    Columns and units of the tables are the readings' own, with `checkpoint`, `step` and `tokens` [count] in front.
     Raises `StudyError` for an unknown reading, a place without a series, or an `out` that is of another sweep.
+    Not in the paper.
 
-    >>> sweep("run", ["composition", "induction"], "over-training")["duplicates"]
-    []
+    >>> series = "checkpoints/two-layer-small@{step-000256,step-001024}"
+    >>> manifest = pathsum.sweep(series, ["composition"], "over-training")
+    >>> print([one["step"] for one in manifest["checkpoints"]], manifest["duplicates"])
+    [256, 1024] []
     """
     asked = Asked(tuple(readings), text, text_name, seed, sequences, context)
     series, out = checkpoints(place), Path(out)
@@ -122,9 +126,14 @@ def sweep(
 def series_table(out: Path | str, reading: str) -> pl.DataFrame:
     """A reading over training: the rows of all its checkpoints, each with `checkpoint`, `step` and `tokens`.
 
-    Raises `StudyError` where the sweep has no such reading.
+    The columns are the reading's own, `step` and `tokens` are counts. Raises `StudyError` where the sweep has no such
+    reading. Not in the paper.
 
-    >>> series_table("over-training", "in_context").select("tokens", "score")
+    >>> series = "checkpoints/two-layer-small@{step-000256,step-001024}"
+    >>> _ = pathsum.sweep(series, ["composition"], "over-training")
+    >>> pair = pathsum.series_table("over-training", "composition").filter(kind="K", source="L0H0", destination="L1H1")
+    >>> print([(row["step"], round(row["effect"], 3)) for row in pair.rows(named=True)])
+    [(256, -0.003), (1024, 0.057)]
     """
     order = [one["name"] for one in sweep_manifest(out)["checkpoints"]]
     files = [Path(out) / reading / f"{name}.parquet" for name in order]

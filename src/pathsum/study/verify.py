@@ -68,9 +68,13 @@ def verify(
     """Every check that can be made of a model, on the first `tokens` tokens (64) of a text: error, bound, verdict.
 
     `result.frame["holds"]` is False where a bound is broken, null where nothing could be compared (`note` says why).
-    Bounds and their reasons are in the manifest.
+    Bounds and their reasons are in the manifest. Columns: `check`, `dtype`, `error` and `bound` (plain numbers,
+    max|difference| / max|value|), `holds`, `note`.
 
-    >>> pathsum.verify(pathsum.open("two-layer")).frame["holds"].all()
+    Raises `NotApplicable` for what is no opened model, `TextError` for a text or a number of tokens that it does not
+    take. Paper: “The Path Expansion Trick”.
+
+    >>> pathsum.verify(pathsum.open("two-layer-small")).frame["holds"].all()
     True
     """
     if not isinstance(model, Model):

@@ -51,6 +51,7 @@ class Head:
 
     @property
     def name(self) -> str:
+        """As `L1H6`: layer and index, both from 0."""
         return f"L{self.layer}H{self.index}"
 
     @property
@@ -95,18 +96,17 @@ class Mlp:
     """Of `silu_clamped`."""
 
     def apply(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        linear = torch.nn.functional.linear
+        """The MLP on normed residual vectors."""
+        linear, limit = torch.nn.functional.linear, self.limit
         hidden = linear(x, self.W_in, self.b_in)
         if self.W_gate is None:
             return linear(ACTIVATIONS[self.activation](hidden), self.W_out, self.b_out)
         gate = linear(x, self.W_gate, self.b_gate)
-        if self.limit is None:
-            hidden = ACTIVATIONS[self.activation](gate) * hidden
-        else:
-            hidden = clamped_gate(gate, hidden, self.limit)
-        return linear(hidden, self.W_out, self.b_out)
+        gated = clamped_gate(gate, hidden, limit) if limit is not None else ACTIVATIONS[self.activation](gate) * hidden
+        return linear(gated, self.W_out, self.b_out)
 
     def fold(self, norm: Norm, post: Norm) -> "Mlp":
+        """The same with the norm before it in its reading matrices, the one after it in `W_out`."""
         return replace(
             self,
             W_in=norm.matrix(self.W_in),
@@ -130,10 +130,10 @@ class Experts(Mlp):
     b_router: Float[Tensor, " expert"] | None = None
 
     def apply(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """The chosen experts' weighted sum on normed residual vectors."""
         flat = x.flatten(0, -2)
         scores, which = torch.nn.functional.linear(flat, self.W_router, self.b_router).topk(self.chosen, dim=-1)
-        share = torch.zeros(len(flat), len(self.W_router), dtype=x.dtype, device=x.device)
-        share = share.scatter(-1, which, scores.softmax(-1))
+        share = x.new_zeros(len(flat), len(self.W_router)).scatter(-1, which, scores.softmax(-1))
         out = torch.zeros_like(flat)
         for expert in which.unique().tolist():
             rows = share[:, expert].nonzero()[:, 0]
@@ -143,8 +143,7 @@ class Experts(Mlp):
     def expert(self, index: int) -> Mlp:
         """One expert's MLP, as views."""
         names = ("W_in", "W_out", "b_in", "b_out", "W_gate", "b_gate")
-        stacked: dict[str, Any] = {name: getattr(self, name) for name in names}
-        own: dict[str, Any] = {name: None if v is None else v[index] for name, v in stacked.items()}
+        own: dict[str, Any] = {name: None if (v := getattr(self, name)) is None else v[index] for name in names}
         return Mlp(self.activation, **own, limit=self.limit)
 
     def fold(self, norm: Norm, post: Norm) -> "Experts":
@@ -201,6 +200,7 @@ class Block:
     def n_heads(self) -> int:
         return self.W_Q.shape[0]
 
+        """Query heads of the layer."""
     @property
     def group(self) -> int:
         """Query heads per key/value head."""
@@ -251,6 +251,7 @@ class Block:
     def heads(self) -> list[Head]:
         return [self.head(index) for index in range(self.n_heads)]
 
+        """All heads, as views of this layer's tensors."""
     def fold(self) -> "Block":
         """The same layer with every gain, centring and bias of its norms in its matrices (framework §3)."""
         norm, post = self.attention_norm, self.post_attention_norm

@@ -51,10 +51,11 @@ def open_model(
     `config.json`; `tokenizer` is a `tokenizer.json` or an object of the tokenizers or transformers library.
 
     Raises `CheckpointError` saying what is missing, refused or damaged, where, and what to do; `UnsupportedFamily` for
-    a `model_type` without a table.
+    a `model_type` without a table. Not in the paper.
 
-    >>> pathsum.open("two-layer").spec.n_heads
-    12
+    >>> model = pathsum.open("two-layer")
+    >>> print(model.spec.n_heads, model.weights.head("L1H3").W_V.shape)      # [d_head, d_model]
+    12 torch.Size([32, 384])
     """
     given = _Given(family, _plain(config), tokenizer)
     if not isinstance(source, str | os.PathLike):

@@ -28,6 +28,7 @@ class Model:
 
     @property
     def spec(self) -> Spec:
+        """Shapes and facts of the model; no tensor is read for it."""
         return self.weights.spec
 
     def __repr__(self) -> str:

@@ -46,11 +46,18 @@ class LearnedQK:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Queries and keys rotated by `R(p)` in their first `d_rotary` coordinates.
+    """Queries and keys `[pos, d_head]` rotated by `R(p)` in their first `d_rotary` coordinates.
 
     Pair `i` turns by `p · f_i`, `f_i = base^(-2i/d_rotary)` or the given `frequencies`; pairs are `(2i, 2i+1)` when
     `interleaved`, else `(i, i + d_rotary/2)`. Both rotated vectors are then scaled by `magnitude`.
-    With column vectors, `score = (R(i) q)ᵀ (R(j) k) = qᵀ R(Δ)ᵀ k`, `Δ = i − j`.
+    With column vectors, `score = (R(i) q)ᵀ (R(j) k) = qᵀ R(Δ)ᵀ k`, `Δ = i − j`, angles in radians. Raises
+    `CheckpointError` for sizes and numbers that make no rotation. Not in the paper.
+
+    >>> import torch
+    >>> rotary, (q, k) = pathsum.Rotary(d_rotary=4), torch.eye(4, dtype=torch.float64)[[0, 2]]
+    >>> at = lambda x, position: rotary.rotate(x[None], torch.tensor([position]))[0]
+    >>> torch.allclose(at(q, 7) @ at(k, 5), q @ rotary.matrix(2, d_head=4).T @ k)
+    True
     """
 
     kind: ClassVar[str] = "rotary"
@@ -110,6 +117,7 @@ class Alibi:
             number("positions slope", slope)
 
     def bias(self, dst: Tensor, src: Tensor, dtype: torch.dtype) -> Float[Tensor, "head dst src"]:
+        """What is added to each head's score from destinations `dst [dst]` to sources `src [src]`."""
         slopes = torch.tensor(self.slopes, dtype=torch.float64, device=dst.device)
         return (-slopes[:, None, None] * (dst[:, None] - src[None, :]).double()).to(dtype)
 

@@ -14,12 +14,20 @@ from pathsum.weights.weights import Weights
 
 
 def save(
-    directory: Path, weights: Weights, tokenizer: Tokenizer | None = None, training: dict[str, Any] | None = None
+    directory: Path | str, weights: Weights, tokenizer: Tokenizer | None = None, training: dict[str, Any] | None = None
 ) -> None:
     """Write a model folder beside `directory` and rename it into place (its files one by one if it exists).
 
-    Raises `CheckpointError` for folded weights: what is on disk is raw, and `fold()` is asked for after opening.
+    Tensors have our names and shapes, `W_E [d_model, d_vocab]` and so on (`pathsum.weights.weights`). Raises
+    `CheckpointError` for folded weights: what is on disk is raw, and `fold()` is asked for after opening. Not in the
+    paper.
+
+    >>> model = pathsum.open("two-layer-small")
+    >>> pathsum.save("a-copy", model.weights, model.tokenizer)
+    >>> pathsum.open("a-copy").spec == model.spec
+    True
     """
+    directory = Path(directory)
     if weights.spec.folded:
         raise CheckpointError(f"{directory}: folded weights are not saved; save the raw ones and fold() after opening")
     directory.parent.mkdir(parents=True, exist_ok=True)

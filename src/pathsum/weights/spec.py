@@ -14,7 +14,15 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "silu_clamped", "ident
 
 @dataclass(frozen=True)
 class Attention:
-    """Facts of one layer's attention that are not tensors."""
+    """Facts of one layer's attention that are not tensors: `score = score_scale · qᵀ k`, before cap and mask.
+
+    Raises `CheckpointError` for a value that makes no sense. Paper: “Transformer Overview”; caps, windows, smeared keys
+    and convolutions are not in its equations.
+
+    >>> layer = pathsum.open("two-layer-small").spec.layers[0]
+    >>> print(layer.positions.kind, layer.window, f"{layer.score_scale:.3f}")
+    sinusoidal None 0.177
+    """
 
     positions: Positions | None = None
     score_scale: float | int = 1.0
@@ -43,7 +51,18 @@ class Attention:
 
 @dataclass(frozen=True)
 class Spec:
-    """Shapes and facts of a model, in the field's names."""
+    """Shapes and facts of a model, in the field's names; `layers` has one `Attention` a layer.
+
+    Sizes are counts: `d_vocab` tokens, `n_ctx` positions, `d_model`, `d_head` and `d_mlp` coordinates. Raises
+    `CheckpointError` naming a field that is wrong or does not go with another. Paper: “Transformer Overview”.
+
+    >>> layer = pathsum.Attention(pathsum.Rotary(d_rotary=4), score_scale=0.5)
+    >>> spec = pathsum.Spec(
+    ...     d_vocab=10, n_ctx=8, d_model=8, n_layers=2, n_heads=2, d_head=4, n_key_value_heads=1, layers=(layer, layer)
+    ... )
+    >>> print(spec.group, pathsum.Spec.from_dict(spec.to_dict()) == spec)
+    2 True
+    """
 
     d_vocab: int
     n_ctx: int
@@ -141,7 +160,7 @@ class Spec:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> "Spec":
-        """Raises `CheckpointError` naming the field that is unknown, missing or wrong."""
+        """What `to_dict` made. Raises `CheckpointError` naming the field that is unknown, missing or wrong."""
         known = {f.name for f in dataclasses.fields(cls)}
         if unknown := sorted(set(plain) - known):
             raise CheckpointError(f"config: unknown field {unknown[0]!r}")

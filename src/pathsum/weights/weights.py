@@ -38,6 +38,7 @@ class Ends:
     final_norm: Norm = Norm()
 
     def fold(self) -> "Ends":
+        """The same with the final norm's gain and centring in `W_U [d_vocab, d_model]`, its bias in `b_U [d_vocab]`."""
         offset = self.final_norm.offset(self.W_U)
         b_U = offset if self.b_U is None else self.b_U if offset is None else self.b_U + offset
         return replace(self, W_U=self.final_norm.matrix(self.W_U), b_U=b_U, final_norm=self.final_norm.before())
@@ -65,6 +66,7 @@ class Weights:
 
     @property
     def ends(self) -> Ends:
+        """Embedding, unembedding and what goes with them, read now."""
         return self.read_ends()
 
     @property
@@ -92,6 +94,7 @@ class Weights:
 
     @property
     def blocks(self) -> list[Block]:
+        """All layers, read now."""
         return [self.block(layer) for layer in range(self.spec.n_layers)]
 
     def head(self, name: str) -> Head:
@@ -127,6 +130,7 @@ class Weights:
         )
 
     def to(self, dtype: torch.dtype) -> "Weights":
+        """The same weights in another dtype, each converted when it is read."""
         return self.map(lambda tensor: tensor.to(dtype))
 
     def load(self) -> "Weights":

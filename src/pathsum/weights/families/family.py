@@ -47,9 +47,14 @@ EVERYWHERE = (
 
 
 def take(*names: str, change: Callable[..., Tensor]) -> Take:
-    """`change(spec, *tensors)` of the named tensors.
+    """`change(spec, *tensors)` of the named tensors: an entry of a family's table. Not in the paper.
 
-    >>> take("h.{layer}.attn.c_attn.weight", change=lambda spec, W: W.mT.chunk(3)[0])
+    What it gives is shaped as checkpoints store it, `[out, in]`; if it does not fit, reading it raises `MissingTensor`.
+
+    >>> import torch
+    >>> queries = pathsum.take("h.{layer}.attn.c_attn.weight", change=lambda spec, W: W.mT.chunk(3)[0])
+    >>> queries.change(None, torch.zeros(4, 12)).shape      # of queries, keys and values side by side
+    torch.Size([4, 4])
     """
     return Take(names, change)
 
@@ -58,8 +63,18 @@ def take(*names: str, change: Callable[..., Tensor]) -> Take:
 class Family:
     """Facts and names. `spec` and `tensors` are made from the config; a table that needs no config may be plain.
 
-    >>> tiny = Family("tiny", spec=lambda config: Spec(…), tensors={"W_E": "tok.weight", "L{layer}.W_Q": "b.{layer}.q"})
-    >>> pathsum.open("folder", family=tiny)
+    Tensors are `[out, in]` in the checkpoint, as in `torch.nn.Linear`. Opening raises `CheckpointError` or
+    `MissingTensor` naming what does not fit. Not in the paper.
+
+    >>> import torch
+    >>> shapes = dict(n_ctx=8, d_model=4, n_layers=0, n_heads=1, d_head=4, n_key_value_heads=1, layers=())
+    >>> tiny = pathsum.Family(
+    ...     "tiny", spec=lambda config: pathsum.Spec(config.whole("vocab"), **shapes),
+    ...     tensors={"W_E": "tok.weight", "W_U": "out.weight"},
+    ... )
+    >>> stored = {"tok.weight": torch.eye(10, 4), "out.weight": torch.eye(10, 4)}
+    >>> pathsum.open(stored, family=tiny, config={"vocab": 10}).weights.W_E.shape       # [d_model, d_vocab]
+    torch.Size([4, 10])
     """
 
     name: str
@@ -75,6 +90,7 @@ class Family:
     """Values of `quantization_config.quant_method` that the table undoes."""
 
     def table(self, config: Config) -> Table:
+        """Where each tensor lies, for this config."""
         return self.tensors(config) if callable(self.tensors) else self.tensors
 
 
