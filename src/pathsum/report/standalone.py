@@ -5,7 +5,6 @@ from functools import cache
 from typing import Any
 
 import altair as alt
-import vl_convert
 from markupsafe import Markup
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -21,6 +20,8 @@ def as_script(value: Any) -> Markup:
 @cache
 def vega_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, of the version Altair writes for."""
+    import vl_convert
+
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     known = vl_convert.get_vegalite_versions()
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version if version in known else None)

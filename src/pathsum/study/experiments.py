@@ -19,7 +19,6 @@ from typing import Any
 from pathsum.training.corpus import read_corpus
 from pathsum.training.recipe import Recipe, recipe
 from pathsum.training.run_folder import Settings, finished
-from pathsum.training.train import train
 
 SETTINGS = Settings(threads=1)
 """One thread a process: the same weights whatever the machine's cores, and several models at once."""
@@ -120,6 +119,8 @@ def _operations(one: Recipe) -> int:
 
 
 def _train(one: Recipe, folder: Path, sources: tuple[str | Path, ...], over_training: bool) -> str:
+    from pathsum.training.train import train
+
     train(one, folder, sources, SETTINGS, resume=(folder / "unfinished" / "run.json").is_file(), quiet=True)
     if not over_training:
         for checkpoint in folder.glob("step-*"):

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor
 from torch.optim import Optimizer
@@ -34,6 +33,11 @@ from pathsum.training.state import Progress, load_state, save_state
 from pathsum.training.trainee import Trainee
 from pathsum.training.watch import Watch
 from pathsum.weights.saving import save
+
+try:
+    from lightning_fabric import Fabric
+except ImportError as error:
+    raise TrainingError("training needs Lightning Fabric: pip install 'pathsum[train]'") from error
 
 PRECISIONS = ("bf16-mixed", "32-true")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -183,7 +187,12 @@ def _measure(worker: _Worker, progress: Progress, loss: Any, steps_a_second: flo
     with worker.fabric.autocast():
         validation = validation_loss(weights, worker.windows)
         best = best_head(weights, worker.repeated)
-    row = {"step": progress.step, "tokens": progress.step * a_step, "loss": float(loss), "validation_loss": validation}
+    row: dict[str, Any] = {
+        "step": progress.step,
+        "tokens": progress.step * a_step,
+        "loss": float(loss),
+        "validation_loss": validation,
+    }
     row |= {"head": best and best.name, "prefix_matching": best and best.prefix_matching}
     progress.curve.append(row)
     worker.watch.measured(row, steps_a_second * a_step)
