@@ -52,7 +52,8 @@ def removed_losses(run: Run, rows: Tensor, frozen: bool, by_layer: bool = False)
     weights, (n_layers, n_heads) = run.weights, (run.model.spec.n_layers, run.model.spec.n_heads)
     residuals = forward(weights, run.tokens, record=True, patterns=0).residuals
     sets = torch.arange(n_heads)[None] if by_layer else torch.arange(n_heads)[:, None]
-    targets, found = run.tokens[..., 1:][rows], {}
+    targets = run.tokens[..., 1:][rows]
+    found: dict[str, Tensor] = {}
     for layer, some in product(range(n_layers), sets.split(max(1, AT_ONCE // run.tokens.numel()))):
         alone = [{(layer, index) for index in heads} for heads in some.tolist()]
         # What comes before the layer is as it was.

@@ -26,8 +26,8 @@ def in_token_metric(weights: Weights) -> Weights:
     Raises `NotApplicable` where G is singular: fewer tokens than d_model, or dependent embeddings.
     """
     root, inverse = metric_roots(weights)
-    reads = lambda W: None if W is None else (W.double() @ root).to(W.dtype)
-    writes = lambda W: None if W is None else (inverse @ W.double()).to(W.dtype)
+    reads: Callable = lambda W: None if W is None else (W.double() @ root).to(W.dtype)
+    writes: Callable = lambda W: None if W is None else (inverse @ W.double()).to(W.dtype)
 
     def ends() -> Ends:
         found = weights.ends

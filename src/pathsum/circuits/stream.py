@@ -249,7 +249,7 @@ def _mlp_matrices(block: Block, kind: str) -> list[Float[Tensor, "_ d_model"]]:
     if isinstance(mlp, Experts) and kind == "router":
         return [mlp.W_router]
     each = [mlp.expert(index) for index in range(len(mlp.W_in))] if isinstance(mlp, Experts) else [mlp]
-    found = {
+    found: dict[str, list[Tensor | None]] = {
         "in": [one.W_in for one in each],
         "gate": [one.W_gate for one in each],
         "out": [one.W_out.mT for one in each],

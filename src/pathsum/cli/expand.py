@@ -1,7 +1,7 @@
 """`pathsum expand MODEL PROMPT`: one token's logit as a sum over orders, sources and paths."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -94,7 +94,13 @@ def _crossed(
 
     axes = [axis.strip() for axis in by.split(",")]
     check_figure(figure, "expand")
-    asked = {"target": token, "versus": versus, "log_probability": log_probability, "at": at, "bos": bos}
+    asked: dict[str, Any] = {
+        "target": token,
+        "versus": versus,
+        "log_probability": log_probability,
+        "at": at,
+        "bos": bos,
+    }
     result = prompt_table(open_model(model), prompt, axes, **asked)
     if as_json:
         print(result.to_json())

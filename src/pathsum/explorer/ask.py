@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import platform
 from functools import cache
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,7 +32,12 @@ class Ask(BaseModel):
 
     def digest(self, model: Model, weights: str) -> str:
         """sha256 of all that the answer depends on: the manifest's model, weights, options, text and versions."""
-        whole = {"model": model.name, "weights_sha256": weights, "spec": model.spec.to_dict(), "ask": self.model_dump()}
+        whole: dict[str, Any] = {
+            "model": model.name,
+            "weights_sha256": weights,
+            "spec": model.spec.to_dict(),
+            "ask": self.model_dump(),
+        }
         whole |= {"format": FORMAT, "versions": versions(), "python": platform.python_version()}
         return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 

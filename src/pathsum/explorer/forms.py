@@ -26,12 +26,15 @@ MOST = 100_000
 ON = ("on", "true", "1", "yes")
 
 
+Kind = Literal["number", "word", "flag", "choice", "text"]
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One thing to set."""
 
     name: str
-    kind: Literal["number", "word", "flag", "choice", "text"]
+    kind: Kind
     default: Any
     help: str
     choices: tuple[str, ...] = ()
@@ -71,7 +74,7 @@ def _parameter(reading: Reading, option: inspect.Parameter) -> Parameter:
         return Parameter(option.name, "choice", option.default, told, choices)
     if option.annotation is bool:
         return Parameter(option.name, "flag", option.default, told)
-    kind = "number" if option.annotation in (int, int | None) else "word"
+    kind: Kind = "number" if option.annotation in (int, int | None) else "word"
     return Parameter(option.name, kind, option.default, told)
 
 

@@ -49,7 +49,8 @@ def _answer(wanted: dict[str, Any], out: TextIO) -> None:
     from pathsum.explorer.ask import Ask
     from pathsum.weights.checkpoint import open_model
 
-    model, kept = open_model(wanted["place"]), {}
+    model = open_model(wanted["place"])
+    kept: dict[str, Any] = {}
     for done, (digest, plain) in enumerate(wanted["asks"].items()):
         ask = Ask.model_validate(plain)
         _say(out, {"progress": [done, len(wanted["asks"]), title(ask)]})

@@ -86,7 +86,8 @@ def _position_order(readout: Readout) -> Labelled:
 def _head_order(readout: Readout) -> Labelled:
     """Forward: every order's stream as the last head reads it, against the readout as that head's output sees it."""
     orders = readout.frozen.weights.spec.n_layers + 1
-    rows, names = [], [DIRECT]
+    rows: list[Tensor] = []
+    names = [DIRECT]
     # The stream after the last layer has the paths without heads as its order 0.
     for (block, seen), g in zip([*readout.frozen.layers, (None, None)], graded_streams(readout.frozen), strict=True):
         if block is None or seen is None:

@@ -79,8 +79,10 @@ class _Places:
         for lowest, streams in self.ends():
             end = begin + streams.shape[3]
             # One place at a time: there is never much beside the table.
-            for order, *place in product(*map(range, streams.shape[:3])):
-                table[lowest + order, *place, begin:end] = self.frozen.unembed(streams[order, *place])
+            for order, source, position in product(*map(range, streams.shape[:3])):
+                table[lowest + order, source, position, begin:end] = self.frozen.unembed(
+                    streams[order, source, position]
+                )
             begin = end
         if b_U is not None:
             table[0, -1, :, 0] += self.here * b_U

@@ -74,7 +74,8 @@ class Readout:
     @torch.no_grad()
     def by_source(self) -> dict[str, Float[Tensor, "order read *batch"]]:
         """For every source, all its paths with 0, 1, … heads, as many as there are layers after it; one pass."""
-        g, found = self.covectors.unsqueeze(0), {}
+        g = self.covectors.unsqueeze(0)
+        found: dict[str, Tensor] = {}
         for block, seen in reversed(list(self.frozen.layers)):
             found |= {name: _inner(self.sources[name], g) for name in self._written_by(block.layer)}
             empty = torch.zeros_like(g[:1])

@@ -129,7 +129,8 @@ class ScoreExpansion:
         return self._terms(max_order)
 
     def _terms(self, max_order: int) -> Iterator[ScoreTerm]:
-        queries, keys = {}, {}
+        queries: dict[str, Tensor] = {}
+        keys: dict[str, Tensor] = {}
         for paths, x in paths_into(self.expansion, self.layer, max_order):
             names = [path.name for path in paths]
             queries |= dict(zip(names, self.queries.of(x), strict=True))
@@ -221,8 +222,8 @@ class ScoreExpansion:
 
     @cached_property
     def keys(self) -> Side:
-        return key_side(self.expansion.frozen, self.layer, self.index)
         """The head's keys likewise."""
+        return key_side(self.expansion.frozen, self.layer, self.index)
 
     def _side_of(self, side: Side, name: str) -> Float[Tensor, "*batch pos d_head"]:
         constants = side.constants()
@@ -255,16 +256,16 @@ def expand_scores(run: Run, head: str) -> ScoreExpansion:
 
     `scores [query part, key part, dst, src]`, before any soft-cap and mask; differences of scores are log-odds of
     attention, in nats. Raises `NotApplicable` for an unknown head. Paper: “Path Expansion of Attention Scores
-    Expression”.
+    QK Circuit”.
 
     >>> run = pathsum.run(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D")
     >>> split = pathsum.expand_scores(run, "L1H1").by_order()
     >>> print(split.scores.shape, split.queries, split.check() < 1e-5)
     torch.Size([3, 3, 14, 14]) ('0', '1', 'positions') True
     """
-    return head_scores(Expansion(frozen_run(run)), head)
     if not isinstance(run, Run):
         raise NotApplicable(f"expand_scores() takes a run, not {type(run).__name__}: pathsum.run(…) gives one")
+    return head_scores(Expansion(frozen_run(run)), head)
 
 
 def head_scores(expansion: Expansion, head: str) -> ScoreExpansion:

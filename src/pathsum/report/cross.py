@@ -38,7 +38,8 @@ def _table(cells: Cells, by: list[str], top: int, asked: dict[str, Any]) -> Tabl
     rows, others = _largest({name: list(row.values()) for name, row in cells.items()}, by[0], top)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(f"\n{by[0]}", no_wrap=True, min_width=18)
-    columns, rest = [""], []
+    columns = [""]
+    rest: list[str] = []
     if len(by) == 2:
         every = {name: [row[name] for row in cells.values()] for name in next(iter(cells.values()))}
         columns, rest = _largest(every, by[1], COLUMNS)

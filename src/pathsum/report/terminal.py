@@ -76,7 +76,8 @@ def _text(text: str) -> str:
 
 
 def _columns_that_fit(names: list[str], cells: list[list[str]], width: int) -> list[str]:
-    shown, used = [], 0
+    shown: list[str] = []
+    used = 0
     for name, column in zip(names, cells, strict=True):
         wide = max(len(part) for part in (*_header(name).split("\n"), *column)) + 2
         if shown and used + wide > width + 2:

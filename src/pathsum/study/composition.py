@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import polars as pl
@@ -151,9 +151,10 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def _which(option: str, given: str) -> Which:
-    if given not in ("heads", "all"):
-        raise NotApplicable(f"{option} is {given!r}; it may be heads or all")
-    return given
+    for which in get_args(Which):
+        if given == which:
+            return which
+    raise NotApplicable(f"{option} is {given!r}; it may be heads or all")
 
 
 def _metric(given: str | None) -> str | None:

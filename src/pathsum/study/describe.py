@@ -137,9 +137,12 @@ def _attention(spec: Spec, sizes: Mapping[str, int]) -> Iterator[Fact]:
     for width, count in Counter(layer.convolution for layer in spec.layers).items():
         if width is not None:
             yield "attention", "convolution", width, f"{_layers(count, spec)}of queries, keys and values"
-    for name, words in (("sinks", "a share of every row goes nowhere"), ("q_norm.gain", "queries and keys are normed")):
-        if count := _having(sizes, name):
-            yield "attention", {"sinks": "sinks", "q_norm.gain": "q/k-norm"}[name], count, words
+    for tensor, part, words in (
+        ("sinks", "sinks", "a share of every row goes nowhere"),
+        ("q_norm.gain", "q/k-norm", "queries and keys are normed"),
+    ):
+        if layers := _having(sizes, tensor):
+            yield "attention", part, layers, words
 
 
 def _positions(positions: Positions | None, spec: Spec) -> tuple[str, str]:

@@ -50,13 +50,15 @@ def pointer(subject: Subject, *, positions: int = 128) -> Rows:
 
     The table `T[p, k] = scale · (W_OV^{h1} w_p)ᵀ W_QK^{h2} w_k` over the first `positions` position vectors, rows and
     columns centred, of every pair, beside the pair's Q-composition; largest share first.
-    Raises `NotApplicable` for a model without learned positions in the residual stream.
+    Raises `NotApplicable` for a model without learned positions in the residual stream, or fewer than 2 `positions`.
     """
     weights, rows = subject.folded, []
     if not weights.spec.learned_positions:
         raise NotApplicable(
             f"pointer arithmetic is of learned positions in the residual stream; {subject.model.name} has none"
         )
+    if positions < 2:
+        raise NotApplicable(f"positions is {positions}; a step from one to the next takes at least 2")
     n = min(positions, weights.spec.n_ctx)
     for reader, writer, pairs in compositions(weights, ("Q",)):
         later, earlier = _layers(reader, writer)
@@ -89,7 +91,8 @@ def _pair_rows(subject: Subject, pairs: Pairs | None, later: int, earlier: int) 
 
 def _largest_first(rows: Rows, column: str) -> Rows:
     """Sorted, undefined values last; equal values keep their order."""
-    known, undefined = [], []
+    known: Rows = []
+    undefined: Rows = []
     for row in rows:
         (undefined if row[column] is None or math.isnan(row[column]) else known).append(row)
     return sorted(known, key=lambda row: -row[column]) + undefined

@@ -106,7 +106,8 @@ def resume(
     begun = read_json(out / "unfinished" / "run.json") or read_json(out / "training.json")
     if begun is None:
         raise TrainingError(f"{out} holds no run to resume; leave out --resume to start one")
-    for part, wanted in {"recipe": recipe, "settings": settings}.items():
+    parts: dict[str, Recipe | Settings] = {"recipe": recipe, "settings": settings}
+    for part, wanted in parts.items():
         for field in fields(wanted):
             # A field that is newer than the run had its default.
             was, value = begun[part].get(field.name, field.default), getattr(wanted, field.name)

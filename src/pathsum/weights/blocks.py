@@ -147,11 +147,13 @@ class Experts(Mlp):
         return Mlp(self.activation, **own, limit=self.limit)
 
     def fold(self, norm: Norm, post: Norm) -> "Experts":
+        """`Mlp.fold` of every expert, and the norm before them in the router."""
+        folded: Any = super().fold(norm, post)
         return replace(
-            super().fold(norm, post),
+            folded,
             W_router=norm.matrix(self.W_router),
             b_router=_sum(self.b_router, norm.offset(self.W_router)),
-        )  # type: ignore[return-value]
+        )
 
 
 def clamped_gate(gate: Tensor, up: Tensor, limit: float | int) -> Tensor:
@@ -198,9 +200,9 @@ class Block:
 
     @property
     def n_heads(self) -> int:
+        """Query heads of the layer."""
         return self.W_Q.shape[0]
 
-        """Query heads of the layer."""
     @property
     def group(self) -> int:
         """Query heads per key/value head."""
@@ -249,9 +251,9 @@ class Block:
 
     @property
     def heads(self) -> list[Head]:
+        """All heads, as views of this layer's tensors."""
         return [self.head(index) for index in range(self.n_heads)]
 
-        """All heads, as views of this layer's tensors."""
     def fold(self) -> "Block":
         """The same layer with every gain, centring and bias of its norms in its matrices (framework §3)."""
         norm, post = self.attention_norm, self.post_attention_norm

@@ -36,7 +36,7 @@ def panels(
     step = 26 if len(frame) <= LABELLED else 15
     rows = frame[name].cast(pl.String).to_list()
     spans = [_span(frame, measure) for measure in measures]
-    charts = []
+    charts: list[Any] = []
     for measure, (low, high) in zip(measures, spans, strict=True):
         same = [span for other, span in zip(measures, spans, strict=True) if other.unit == measure.unit]
         low, high = min(span[0] for span in same), max(span[1] for span in same)

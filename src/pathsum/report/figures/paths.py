@@ -77,7 +77,7 @@ def _heights(reach: dict[Any, float]) -> dict[Any, float]:
     written = sorted(column for column in columns if column[0] != int(column[0]))
     below = heads + min(STEPS, len(written))
     tallest = max(below, len(columns[-1.0, "token"]), 2)
-    found = {}
+    found: dict[tuple[Any, str], float] = {}
     for column, names in columns.items():
         if column in written:
             start = heads + written.index(column) % STEPS

@@ -23,11 +23,12 @@ def opt_spec(config: Config) -> Spec:
 
 def opt_table(config: Config) -> dict[str, Source]:
     layer, d_model = "layers.{layer}", model_shape(config)["d_model"]
-    W_E: Source = "embed_tokens.weight"
-    W_U: Source = unembedding(config, "embed_tokens.weight")
+    embedding, head = "embed_tokens.weight", unembedding(config, "embed_tokens.weight")
+    W_E: Source = embedding
+    W_U: Source = head
     if config.whole("word_embed_proj_dim", default=d_model) != d_model:
-        out = take(W_U, "project_out.weight", change=lambda spec, W, out: wide(W) @ wide(out))
-        into = take(W_E, "project_in.weight", change=lambda spec, W, into: wide(W) @ wide(into).mT)
+        out = take(head, "project_out.weight", change=lambda spec, W, out: wide(W) @ wide(out))
+        into = take(embedding, "project_in.weight", change=lambda spec, W, into: wide(W) @ wide(into).mT)
         W_E, W_U = into, out
     norms = {
         **norm("final_norm", "final_layer_norm"),
