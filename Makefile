@@ -61,6 +61,7 @@ picture: setup
 
 docs: .venv/.docs
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/equations.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 setup: .venv/.installed

@@ -256,7 +256,7 @@ def test_the_cyclic_score_of_a_rotary_layer_is_of_one_distance(kind):
         cyclic_score(case.folded, kind, 1, 0)
 
 
-# ---- wrong formulas seen in the wild (framework §12) ----
+# ---- wrong formulas seen in the wild ----
 
 
 def dense(case, layer, index):

@@ -218,7 +218,7 @@ def test_any_weights_can_be_read_off(case):
 
 @pytest.mark.parametrize("one", [MODEL, TURNING], ids=repr)
 def test_no_change_of_the_residual_basis_changes_a_share(one):
-    """GL, framework §11: without norms, in any invertible change of basis."""
+    """GL: without norms, in any invertible change of basis."""
     before, after = (expansion_of(case).at("previous") for case in (one, changed_basis(one, stretch())))
     for which in (lambda at: at.by_order, lambda at: at.by_source, lambda at: at.by_lag(), lambda at: at.by_path()):
         agree(which(after).values, which(before).values, 1e-10)

@@ -1,4 +1,4 @@
-"""Every reading is invariant under what it declares (framework §11), and no more than that."""
+"""Every reading is invariant under what it declares, and no more than that."""
 
 import dataclasses
 import functools

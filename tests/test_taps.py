@@ -1,4 +1,4 @@
-"""Smeared keys and convolutions (framework §9): mixed over positions in runs, expansions and readings alike."""
+"""Smeared keys and convolutions: mixed over positions in runs, expansions and readings alike."""
 
 import dataclasses
 from itertools import product

@@ -1,4 +1,4 @@
-"""The largest entries of a product of thin factors, found exactly without forming it (framework §5).
+"""The largest entries of a product of thin factors, found exactly without forming it.
 
 1. `left @ right = (left T)(T⁻¹ right)` for any invertible T. With the T that gives both sides the same, diagonal Gram
    matrix, an entry is at most the product of its row's and its column's length, and that bound is tight.

@@ -1,4 +1,4 @@
-"""Where heads look: lag profiles, prefix matching and the start-token rest, from recorded patterns (framework §7).
+"""Where heads look: lag profiles, prefix matching and the start-token rest, from recorded patterns (“Induction Heads”).
 
 Patterns are `[*batch, head, dst, src]`; results have one value a head, averaged over rows of all batch members.
 """

@@ -1,4 +1,4 @@
-"""What heads do with what they look at: copying on a sequence, and what their removal costs (framework §7)."""
+"""What heads do with what they look at: copying on a sequence, and what their removal costs (“Induction Heads”)."""
 
 from itertools import product
 

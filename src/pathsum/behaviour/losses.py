@@ -62,5 +62,5 @@ def in_context_tokens(spec: Spec, length: int) -> tuple[int, int]:
 
 
 def in_context_score(losses: Float[Tensor, "*batch predicted"], early: int, late: int) -> Float[Tensor, "*batch"]:
-    """Loss of predicting the `late`-th token less that of the `early`-th (framework §7); negative: context helps."""
+    """Loss of predicting the `late`-th token less that of the `early`-th; negative: context helps."""
     return losses[..., late - 2] - losses[..., early - 2]

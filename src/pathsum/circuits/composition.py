@@ -1,4 +1,4 @@
-"""How strongly heads read what earlier heads wrote (framework §6; the paper's "Two-layer attention-only transformers").
+"""How strongly heads read what earlier heads wrote (“Three Kinds of Composition”).
 
     Q: ‖W_QK^{h2}ᵀ W_OV^{h1}‖   K: ‖W_QK^{h2} W_OV^{h1}‖   V: ‖W_OV^{h2} W_OV^{h1}‖, over the product of both norms
 

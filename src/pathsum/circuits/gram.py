@@ -1,4 +1,4 @@
-"""Inner products of many Gram matrices with many others, streamed over tiles of the shared space (framework §6).
+"""Inner products of many Gram matrices with many others, streamed over tiles of the shared space.
 
 `‖R W‖² = ⟨RᵀR, W Wᵀ⟩`, so what composition needs of a reader or a writer is one symmetric `d × d` matrix:
 

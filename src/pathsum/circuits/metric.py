@@ -1,4 +1,4 @@
-"""The token metric (framework §6): the residual stream has no privileged basis, but tokens do.
+"""The token metric: the residual stream has no privileged basis, but tokens do.
 
 With `G = W_E W_Eᵀ` of the embedding as it is, `x' = G^{-1/2} x` is the basis in which tokens are spread evenly. There
 `W_QK' = G^{1/2} W_QK G^{1/2}` and `W_OV' = G^{-1/2} W_OV G^{1/2}`: what reads is multiplied by `G^{1/2}` on the right,

@@ -1,4 +1,4 @@
-"""Pointer arithmetic (framework §7): a head reads the position that an earlier head wrote, and looks one step after it.
+"""Pointer arithmetic: a head reads the position that an earlier head wrote, and looks one step after it.
 
 1. An earlier head moves a position vector w_p = W_pos[:, p] to its destination; a later head's query is made from it
    (Q-composition). What it then says of a source at k is `T[p, k] = scale · (W_OV^{h1} w_p)ᵀ W_QK^{h2} w_k`.

@@ -1,4 +1,4 @@
-"""What W_QK says of positions alone (framework §4), of folded weights.
+"""What W_QK says of positions alone, of folded weights.
 
 1. Positions that are vectors (learned, in the residual stream or in queries and keys only; sinusoidal) give a matrix,
    ALiBi gives one without any weights: `positional_scores`, and its mean along diagonals, `lag_curve`.

@@ -1,4 +1,4 @@
-"""What a rotation does at many distances at once, in closed form (framework §6).
+"""What a rotation does at many distances at once, in closed form.
 
 1. `R(Δ) = diag(C t) + diag(S t) J`: linear in the waves `t(Δ) = (1, cos Δf_1 …, sin Δf_1 …)` of its angles; J turns
    every pair by a quarter, C and S say which wave a coordinate follows. `R(Δ)ᵀ = R(−Δ)`.

@@ -15,7 +15,7 @@ from pathsum.weights.weights import Weights
 
 
 def positivity(eigenvalues: Complex[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
-    """`Σλ / Σ|λ|` in [−1, 1]; NaN where all are zero (paper: "Detecting copying heads"). Imaginary parts cancel."""
+    """`Σλ / Σ|λ|` in [−1, 1]; NaN where all are zero (“Detecting Copying Behavior”). Imaginary parts cancel."""
     return eigenvalues.sum(-1).real / eigenvalues.abs().sum(-1)
 
 

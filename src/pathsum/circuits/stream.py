@@ -1,4 +1,4 @@
-"""Who writes to the residual stream and who reads from it, in the order of the model (framework §6).
+"""Who writes to the residual stream and who reads from it, in the order of the model.
 
 A `Part` is the embedding, a layer's attention, its MLP, or the unembedding: what it reads is what parts of earlier
 stages wrote. Each turns into Gram matrices when it is loaded:

@@ -1,4 +1,4 @@
-"""The circuits over tokens: thin products from vocabulary to vocabulary, never formed (framework §4).
+"""The circuits over tokens: thin products from vocabulary to vocabulary, never formed.
 
 All are of folded weights: `fold()` first, so that the gains and centring of norms are in them. Of queries, keys and
 values that are mixed over positions they are what tap 0 says, the token itself, unless other taps are asked for.

@@ -1,4 +1,4 @@
-"""Skip-trigrams `[source] … [destination] → [out]`: the effect of one head on one triple of tokens (framework §5).
+"""Skip-trigrams `[source] … [destination] → [out]`: the effect of one head on one triple of tokens.
 
 A head's table is a product: how much the destination attends to the source, times what the source then writes. Both
 factors are centred by what the softmax ignores: QK within each destination's row over sources, OV within each source's

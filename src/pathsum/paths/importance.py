@@ -1,4 +1,4 @@
-"""What the terms are worth: losses of logits built from some of them, everything frozen (framework §8).
+"""What the terms are worth: losses of logits built from some of them, everything frozen (“Term Importance Analysis”).
 
 All losses are of single positions, so that means, differences and their errors are taken by whoever asks. Logits of one
 head are made from its `d_head` coordinates: `(W_U W_O^h) (A_h v)`.

@@ -1,6 +1,6 @@
 """A `Path` of the expansion: a source, then heads in strictly increasing layers, then the unembedding.
 
-Sources (framework §3): `embed`; `pos` where learned positions enter the residual stream; `L0.bias` … and `L0.mlp` …;
+Sources: `embed`; `pos` where learned positions enter the residual stream; `L0.bias` … and `L0.mlp` …;
 `unembed.bias`, which goes straight to the logits. Order = number of heads.
 """
 

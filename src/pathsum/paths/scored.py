@@ -1,4 +1,4 @@
-"""Losses of logits made from some of a run's terms, at some of its positions, everything frozen (framework §8).
+"""Losses of logits made from some of a run's terms, at some of its positions, everything frozen.
 
 `rows` are indices into the predicted positions of all contexts, one after the other. Losses are nats, one a row, in
 float64; logits are made in blocks.

@@ -1,4 +1,4 @@
-"""Virtual heads: two heads, the later of which moves what the earlier one wrote (framework §6).
+"""Virtual heads: two heads, the later of which moves what the earlier one wrote (“Virtual Attention Heads”).
 
     (A^{h2} A^{h1}) ⊗ (W_OV^{h2} W_OV^{h1})
 

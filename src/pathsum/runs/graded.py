@@ -5,7 +5,7 @@
 3. Biases and MLP outputs are sources: they enter at order 0.
 4. The final map makes of `g[k]` the logits of all paths with exactly k heads; all orders' sum is the run's.
 
-Equal to the paper's n+1-pass procedure, at the cost of one pass per kept order (framework §3).
+Equal to the paper's n+1-pass procedure, at the cost of one pass per kept order (“Term Importance Analysis”).
 """
 
 from collections import deque

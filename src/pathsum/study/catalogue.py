@@ -37,7 +37,7 @@ READINGS: tuple[Reading, ...] = (
     ),
     Reading(
         "reconstruction", "Reconstruction error",
-        "The Path Expansion Trick; Path Expansion of Attention Scores Expression", ("text",),
+        "The Path Expansion Trick; Path Expansion of Attention Scores QK Circuit", ("text",),
         (Column("quantity", "", "what is summed from its terms"), Column("dtype", "", "arithmetic"),
          Column("error", NUMBER, "max|Σ terms − value| / max|value|")),
         "on_tokens",
@@ -234,7 +234,7 @@ READINGS: tuple[Reading, ...] = (
     ),
     Reading(
         "entries", "Strongest QK and OV entries",
-        "Splitting Attention Head Terms into QK and OV Circuits", ("weights",),
+        "Splitting Attention Head terms into Query-Key and Output-Value Circuits", ("weights",),
         (HEAD, Column("circuit", "", "QK or OV"), Column("rank", COUNT, "1 is the largest"),
          Column("row", "", "QK: destination token; OV: output token"), Column("source", "", "source token"),
          Column("value", "score or nats", "QK: centred score, queries' bias included; OV: centred logit")),

@@ -15,14 +15,14 @@ from pathsum.study.prompt import prompt_run
 from pathsum.study.reading import Column, Reading, Rows
 from pathsum.study.result import Result, manifest, table
 from pathsum.study.subject import Subject
-from pathsum.weights.model import Model
+from pathsum.weights.model import Model, opened
 from pathsum.weights.weights import head_index
 
 MOST_PAIRS = 20_000_000
 """Of single paths: those of a model of 30 layers × 9 heads, of at most one head a side."""
 LAGS = 3
 SCORES = Reading(
-    "scores", "What pairs of paths add to a head's scores", "Path Expansion of Attention Scores Expression",
+    "scores", "What pairs of paths add to a head's scores", "Path Expansion of Attention Scores QK Circuit",
     ("weights",),
     (Column("part", "", "order, lag (how far back it was read), tap (of queries and keys mixed over positions), "
             "source, or term (a single pair of paths)"),
@@ -61,14 +61,14 @@ def prompt_scores(
 
     Raises `NotApplicable` for an unknown head, or positions that do not attend to each other; `ExpansionTooLarge`
     where there are more than 20 million pairs of paths or the prompt is too long. Paper: “Path Expansion of Attention
-    Scores Expression”.
+    Scores QK Circuit”.
 
     >>> found = pathsum.prompt_scores(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D", "L1H1").rows()
     >>> row = next(row for row in found if row["part"] == "term")
     >>> print(row["query"], "with", row["key"], f"{row['score']:.1f}")          # K-composition: L0H0 looks one back
     embed → L0H2 with embed → L0H0 3.3
     """
-    layer, _ = head_index(head, model.spec)
+    layer, _ = head_index(head, opened(model, "a question about a prompt").spec)
     if pairs is not None and not (destination is None and source is None):
         raise NotApplicable("give a destination and a source, or pairs, not both")
     subject = Subject(model, bos=bos, batch=1)

@@ -70,7 +70,7 @@ class Head:
         """`W_QK(Δ) = W_Qᵀ R(Δ)ᵀ W_K`, query on the left; `W_Qᵀ W_K` where the layer is not rotary.
 
         With taps (s, t) `W_Qᵀ C_s R(Δ)ᵀ C_t W_K`: what the token s before the destination says of the one t before the
-        source. Raises `NotApplicable` for a rotary layer without `delta` (framework §4), or a tap that is not there.
+        source. Raises `NotApplicable` for a rotary layer without `delta`, or a tap that is not there.
         """
         R = rotation_of(self.attention.positions, delta, self.W_Q.shape[0])
         W_Q, W_K = through(self.W_Q, self.taps_Q, taps[0]), through(self.W_K, self.taps_K, taps[1])
@@ -255,7 +255,7 @@ class Block:
         return [self.head(index) for index in range(self.n_heads)]
 
     def fold(self) -> "Block":
-        """The same layer with every gain, centring and bias of its norms in its matrices (framework §3)."""
+        """The same layer with every gain, centring and bias of its norms in its matrices."""
         norm, post = self.attention_norm, self.post_attention_norm
         reads_positions = isinstance(self.attention.positions, Sinusoidal | LearnedQK)
         keep = reads_positions and norm.kind != "none" and not norm.folded

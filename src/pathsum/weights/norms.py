@@ -1,7 +1,7 @@
 """A normalisation split into the part that is linear and the part that is one number per position.
 
 `LayerNorm(x) = γ ⊙ (x − mean x)/σ + β`. Given 1/σ it is affine in x, which is what makes a frozen run linear
-(framework §3). RMSNorm is the same without the mean and, usually, without β.
+(“Handling Layer Normalization”). RMSNorm is the same without the mean and, usually, without β.
 """
 
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A head's vectors mixed over positions: a causal depthwise convolution, zero before the text (framework §9).
+"""A head's vectors mixed over positions: a causal depthwise convolution, zero before the text.
 
     y_p = Σ_t c_t ⊙ x_{p−t},   taps c [width, d_head], t = 0: the position itself
 

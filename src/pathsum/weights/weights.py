@@ -105,7 +105,7 @@ class Weights:
     # ---- other weights from these ----
 
     def fold(self) -> "Weights":
-        """The same function with every norm's gain, centring and bias in the matrices; exact (framework §3).
+        """The same function with every norm's gain, centring and bias in the matrices; exact.
 
         In float32 at least: `weights.to(torch.float64).fold()` does it in float64.
         """
