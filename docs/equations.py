@@ -123,7 +123,7 @@ SECTIONS = (
                  "test_circuits.py::test_copying_and_matching_scores_are_those_of_the_whole_tables"),
         equation("how many outputs lie above a token's own", "circuits.spectra:own_token_ranks",
                  "test_circuits.py::test_own_token_ranks_count_strictly_larger_outputs"),
-    ), "Positive eigenvalues prove no copying, as the paper grants: ranks stand beside them, and disagreements are told."),
+    ), "Positive eigenvalues prove no copying, as the paper grants; ranks stand beside them; disagreements are told."),
     Section("Three Kinds of Composition", (
         equation("Q: ‖W_QKᵀ W_OV‖, K: ‖W_QK W_OV‖, V: ‖W_OV W_OV‖, over the product of both norms",
                  "circuits.composition:layer_composition",
