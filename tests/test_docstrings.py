@@ -19,15 +19,8 @@ from pathsum.study.examples import EXAMPLES
 
 ROOT = Path(__file__).parent.parent
 PROMPT = "Mr Dursley was proud. Mr D"
-SECTIONS = {
-    "Transformer Overview", "Zero-Layer Transformers", "The Path Expansion Trick",
-    "Splitting Attention Head Terms into QK and OV Circuits", "Interpretation as Skip-Trigrams",
-    "Primarily Positional Attention Heads", "Summarizing OV/QK Matrices", "Detecting Copying Behavior",
-    "Three Kinds of Composition", "Path Expansion of Logits", "Path Expansion of Attention Scores Expression",
-    "Analyzing a Two-Layer Model", "Induction Heads", "Function of Induction Heads", "Checking the Mechanistic Theory",
-    "Term Importance Analysis", "Virtual Attention Heads", "Where Does This Leave Us?",
-}  # fmt: skip
-"""Of the paper, as they are cited here."""
+SECTIONS = {*re.findall(r"^## (.+)$", (ROOT / "docs" / "equations.md").read_text(encoding="utf-8"), re.M)}
+"""Of the paper, by their titles."""
 NO_TENSORS = ("Attention", "PathsumError", "Spec")
 NO_UNITS = ("Attention", "Family", "LowRank", "PathsumError", "open", "save", "take", "toys")
 """Facts, errors, and weights, which have none."""

@@ -52,6 +52,8 @@ def test_bos_goes_before_text_where_the_model_has_one_and_never_before_ids(with_
     assert bare.tokens.tolist() == text.tokens[1:].tolist() and not bare.bos
     assert pathsum.run(with_bos, bare.tokens).tokens.tolist() == bare.tokens.tolist()
     assert pathsum.run(with_bos, bare.tokens, bos=True).tokens.tolist() == text.tokens.tolist()
+    batch = pathsum.run(with_bos, torch.tensor([[1, 2], [3, 4]]), bos=True)
+    assert batch.tokens.tolist() == [[0, 1, 2], [0, 3, 4]] and batch.bos
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,9 @@ def test_bos_goes_before_text_where_the_model_has_one_and_never_before_ids(with_
         ([1.5, 2.0], "whole numbers"),
         (torch.zeros(2, 2, 2, dtype=torch.long), "one list of whole numbers"),
         (torch.full((2, 3), 5000), "5000"),
+        (torch.zeros(2, 0, dtype=torch.long), "the text is empty"),
+        (torch.zeros(0, 3, dtype=torch.long), "one list of whole numbers"),
+        (torch.full((2, 3), 1.5), "whole numbers"),
         (None, "not NoneType"),
         (["a", "b"], "not list"),
         (b"abc", "not bytes|whole numbers|got"),
@@ -100,6 +105,12 @@ def test_what_is_no_model_no_run_and_no_head_is_said_so(model, unchecked):
     with pytest.raises(pathsum.PathsumError, match=r"not Model: pathsum\.run"):
         pathsum.expand(model)
     run = pathsum.run(model, "text")
+    with pytest.raises(pathsum.PathsumError, match=r"not Model: pathsum\.run"):
+        pathsum.expand_scores(model, "L1H3")
+    asked = {pathsum.prompt_lens: (), pathsum.prompt_scores: ("L1H3",), pathsum.prompt_table: (["head"],)}
+    for ask, more in {pathsum.prompt_expansion: (), pathsum.prompt_paths: (), **asked}.items():
+        with pytest.raises(pathsum.PathsumError, match=r"not str: pathsum\.open"):
+            ask("two-layer", "text", *more)
     with pytest.raises(pathsum.PathsumError, match="is no head"):
         pathsum.expand_scores(run, (1, 3))
     for ask in (pathsum.expand(run).matrix, pathsum.expand(run).pattern, pathsum.expand(run).term):
@@ -113,6 +124,28 @@ def test_what_is_no_model_no_run_and_no_head_is_said_so(model, unchecked):
         pathsum.trigrams(model, per_source=100_000)
     with pytest.raises(pathsum.PathsumError, match="too short to compare"):
         pathsum.in_context(model, context=2)
+    with pytest.raises(TextError, match="sequences is 0"):
+        pathsum.attention(model, sequences=0)
+    with pytest.raises(TextError, match="batch is -1"):
+        pathsum.repeats(model, batch=-1)
+    with pytest.raises(pathsum.PathsumError, match="lags is 0"):
+        pathsum.positional(model, lags=0)
+    with pytest.raises(pathsum.PathsumError, match="positions is 1;"):
+        pathsum.pointer(pathsum.toys.pointer_model(), positions=1)
+    for token, said in ((1024, "0 to 1023"), (-1, "got -1"), (" no such token", "tokens of two-layer-small")):
+        for ask in (pathsum.logit, pathsum.log_probability):
+            with pytest.raises(TextError, match=said):
+                ask(run, token)
+    with pytest.raises(pathsum.PathsumError, match="a target is of one text"):
+        pathsum.logit(pathsum.run(model, torch.tensor([[1, 2], [3, 4]])), 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [({"d_rotary": 3}, "in pairs"), ({"frequencies": (1.0,)}, "1 positions freq")]
+)
+def test_what_makes_no_rotation_is_refused(given, said):
+    with pytest.raises(pathsum.PathsumError, match=said):
+        pathsum.Rotary(**{"d_rotary": 4, **given})
 
 
 def test_values_show_themselves_in_a_line(model):

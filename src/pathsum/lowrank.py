@@ -34,7 +34,7 @@ class LowRank:
     """The matrix `left @ right`, with any leading batch axes.
 
     `left [*batch, m, r]`, `right [*batch, r, n]`. The rank bound `r` may exceed the size and may be 0. Raises
-    `ValueError` for factors that do not meet. Paper: “Summarizing OV/QK Matrices” (eigenvalues of low-rank products).
+    `ValueError` for factors that do not meet. Paper: “Working with Low-Rank Matrices”.
 
     >>> weights = pathsum.open("two-layer-small").weights
     >>> circuit = weights.W_U @ weights.head("L1H1").OV @ weights.W_E

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pathsum.errors import NotApplicable
 from pathsum.runs.attention import soft_cap
 from pathsum.runs.forward import Frozen, forward, logits
-from pathsum.weights.model import Model
+from pathsum.weights.model import Model, opened
 from pathsum.weights.tokens import token_ids, token_strings
 from pathsum.weights.weights import Weights
 
@@ -83,10 +82,11 @@ def run(
     >>> print(run.patterns.shape, run.token_strings[run.patterns[1, 1, -1].argmax()])       # where L1H1 looks last
     torch.Size([2, 4, 14, 14]) ur
     """
-    if not isinstance(model, Model):
-        raise NotApplicable(f"run() takes an opened model, not {type(model).__name__}: pathsum.open(…) gives one")
-    batched = isinstance(text, Tensor) and text.dim() == 2
-    tokens = torch.as_tensor(text).long() if batched else token_ids(model, text, bos)
+    model = opened(model, "run()")
+    if isinstance(text, Tensor) and text.dim() == 2 and len(text):
+        tokens = torch.stack([token_ids(model, ids, bos) for ids in text])
+    else:
+        tokens = token_ids(model, text, bos)
     return run_weights(model, model.weights.to(dtype).load(), tokens)
 
 

@@ -13,7 +13,7 @@ from pathsum.runs.run import Run, run_weights
 from pathsum.study.reading import Column, Reading, Rows
 from pathsum.study.result import Result, manifest, table
 from pathsum.study.subject import Subject
-from pathsum.weights.model import Model
+from pathsum.weights.model import Model, opened
 from pathsum.weights.tokens import token_ids, token_strings
 
 MOST_PATHS = 1_000_000
@@ -73,7 +73,7 @@ def prompt_run(model: Model, prompt: str | Sequence[int], bos: bool | None = Non
 
     Raises `ExpansionTooLarge` where not even those of one layer would fit.
     """
-    tokens, spec = token_ids(model, prompt, bos), model.spec
+    tokens, spec = token_ids(opened(model, "a question about a prompt"), prompt, bos), model.spec
     layer = 4 * spec.n_heads * len(tokens) ** 2
     if layer > PATTERNS:
         fits = isqrt(PATTERNS // (4 * spec.n_heads))

@@ -5,13 +5,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from pathsum.errors import StudyError
 from pathsum.study.catalogue import BY_NAME, PAPER
 from pathsum.study.examples import EXAMPLES
 from pathsum.study.reading import Column, Reading
 from pathsum.study.result import Result, read_one
 from pathsum.study.subject import Subject
-from pathsum.weights.model import Model
+from pathsum.weights.model import Model, opened
 
 
 @cache
@@ -31,9 +30,7 @@ def public(name: str) -> Callable[..., Result]:
         seed: int = 0,
         **options: Any,
     ) -> Result:
-        if not isinstance(model, Model):
-            raise StudyError(f"{name}() takes an opened model, not {type(model).__name__}: pathsum.open(…) gives one")
-        subject = Subject(model, text, None, bos, sequences, batch, block, context, seed)
+        subject = Subject(opened(model, f"{name}()"), text, None, bos, sequences, batch, block, context, seed)
         return read_one(name, subject, **options)
 
     read.__name__ = read.__qualname__ = name
@@ -78,7 +75,7 @@ def _docstring(reading: Reading) -> str:
 
 
 def _errors(reading: Reading) -> str:
-    model = "`StudyError` for what is no opened model"
+    model = "`NotApplicable` for what is no opened model"
     tokens = "`TextError` for a text of fewer than two tokens or a\ncontext that the model does not take"
     return f"{model}, {tokens}" if {"text", "random tokens"} & {*reading.needs} else model
 

@@ -67,6 +67,9 @@ class Subject:
     def __post_init__(self) -> None:
         if self.context is not None and not 2 <= self.context <= self.model.spec.n_ctx:
             raise TextError(f"a context of {self.context} tokens: {self.model.name} takes 2 to {self.model.spec.n_ctx}")
+        for name, count in (("sequences", self.sequences), ("batch", self.batch)):
+            if count is not None and count < 1:
+                raise TextError(f"{name} is {count}, must be at least 1")
 
     @property
     def context_length(self) -> int:

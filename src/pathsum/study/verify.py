@@ -22,7 +22,7 @@ from pathsum.study.peers import Uncompared, accelerators, logits_on, transformer
 from pathsum.study.reading import Column, Reading, Rows
 from pathsum.study.result import Result, manifest, table
 from pathsum.study.subject import Subject
-from pathsum.weights.model import Model
+from pathsum.weights.model import Model, opened
 
 TOKENS = 64
 """Of the sample, unless asked otherwise."""
@@ -77,9 +77,7 @@ def verify(
     >>> pathsum.verify(pathsum.open("two-layer-small")).frame["holds"].all()
     True
     """
-    if not isinstance(model, Model):
-        raise NotApplicable(f"verify() takes an opened model, not {type(model).__name__}: pathsum.open(…) gives one")
-    return verify_subject(Subject(model, text, bos=bos, context=tokens))
+    return verify_subject(Subject(opened(model, "verify()"), text, bos=bos, context=tokens))
 
 
 def verify_subject(subject: Subject) -> Result:

@@ -109,8 +109,10 @@ def positional(subject: Subject, *, lags: int = 16) -> Rows:
     """What positions alone contribute to every head's scores, as a function of lag.
 
     Rotary: the mean over all pairs of tokens at that distance (embeddings as they are, each token counted once), and
-    the matching score of W_QK at that distance.
+    the matching score of W_QK at that distance. Raises `NotApplicable` for fewer than one of `lags`.
     """
+    if lags < 1:
+        raise NotApplicable(f"lags is {lags}, must be at least 1")
     weights, rows, n = subject.folded, [], subject.context_length
     for layer, facts in enumerate(weights.spec.layers):
         matching: list[list[float | None]] = [[None] * lags] * weights.spec.n_heads

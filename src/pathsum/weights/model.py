@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
+from pathsum.errors import NotApplicable
 from pathsum.weights.spec import Spec
 from pathsum.weights.weights import Weights
 
@@ -50,3 +51,10 @@ class Model:
                 sha.update(name.encode())
                 sha.update(tensor.detach().contiguous().cpu().view(torch.uint8).numpy().tobytes())
         return sha.hexdigest()
+
+
+def opened(model: Any, asked: str) -> Model:
+    """The model. Raises `NotApplicable` for what is none, naming what was asked."""
+    if not isinstance(model, Model):
+        raise NotApplicable(f"{asked} takes an opened model, not {type(model).__name__}: pathsum.open(…) gives one")
+    return model

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pathsum.errors import NotApplicable
+from pathsum.errors import CheckpointError, NotApplicable
 from pathsum.weights.checks import number, whole
 
 
@@ -18,7 +18,7 @@ from pathsum.weights.checks import number, whole
 class Sinusoidal:
     """Fixed waves added to the inputs of queries and keys only, so that no position is in the residual stream.
 
-    `P[p, 2i] = a · sin(p / base^(2i/d))`, `P[p, 2i+1] = a · cos(p / base^(2i/d))` (framework §9).
+    `P[p, 2i] = a · sin(p / base^(2i/d))`, `P[p, 2i+1] = a · cos(p / base^(2i/d))`.
     """
 
     kind: ClassVar[str] = "sinusoidal"
@@ -69,6 +69,12 @@ class Rotary:
 
     def __post_init__(self) -> None:
         whole("positions d_rotary", self.d_rotary, least=2)
+        if self.d_rotary % 2:
+            raise CheckpointError(f"config: positions d_rotary is {self.d_rotary}; coordinates turn in pairs")
+        if self.frequencies is not None and len(self.frequencies) != self.d_rotary // 2:
+            raise CheckpointError(
+                f"config: {len(self.frequencies)} positions frequencies for {self.d_rotary // 2} pairs of coordinates"
+            )
         number("positions base", self.base, above=0)
         number("positions magnitude", self.magnitude)
         for frequency in self.frequencies or ():
