@@ -33,7 +33,9 @@ def prompt_table(
 ) -> Result:
     """What all paths that agree in one or two of order, source, position, head and layer add to a prediction.
 
-    `head` is a path's last, `position` that of its source (BOS counted). Rows sum to the target's linear part.
+    Of the targets of `prompt_paths`. `head` is a path's last, `position` that of its source (BOS counted). Rows sum to
+    the target's linear part.
+
     Columns: `first`, `second` (null with one axis), `value` [nats] and `share` of the target.
 
     Raises `NotApplicable` for an axis or a position that is not there, `TextError` for a token that is none. Paper:

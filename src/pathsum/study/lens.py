@@ -40,12 +40,14 @@ def prompt_lens(
 ) -> Result:
     """What the direct path of each partial sum of terms says after one token: by layer, and by order.
 
-    With the run's own final scale (`frozen`), so that steps add up to its logits, beside that of the partial sum itself
-    (`recomputed`). Columns: `part` (layer or order), `step`, and of both the target and the log-probability [nats], the
-    token's rank [count] and the first choice.
+    Of the targets of `prompt_paths`. With the run's own final scale (`frozen`), so that steps add up to its logits,
+    beside that of the partial sum itself (`recomputed`).
+
+    Columns: `part` (layer or order), `step`, and of both the target and the log-probability [nats], the token's rank
+    [count] and the first choice.
 
     Raises `TextError` for a token that is none, `NotApplicable` for a position that is not there. By layer it is not in
-    the paper. Paper, by order: “Path Expansion of Logits”.
+    the paper; by order it is. Paper: “Path Expansion of Logits”.
 
     >>> found = pathsum.prompt_lens(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D").rows()
     >>> print({row["step"]: (row["frozen_first"], row["frozen_rank"]) for row in found if row["part"] == "layer"})

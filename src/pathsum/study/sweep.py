@@ -97,8 +97,9 @@ def sweep(
 
     `place`: a run's folder, a folder of model folders, or `MODEL@{a..b}` (`series.checkpoints`). `processes` at once
     on this machine, or the workers of a Dask scheduler at the address `cluster`; each has one checkpoint in memory.
-    `remove` deletes a checkpoint's weights once its tables are written. Checkpoints of equal weights are read each for
-    itself, and said: `duplicates` in the manifest.
+    Readings of a text read `text` (None: sources of the standard library), called `text_name` in the manifest, in
+    `sequences` contexts of `context` tokens. `remove` deletes a checkpoint's weights once its tables are written.
+    Checkpoints of equal weights are read each for itself, and said: `duplicates` in the manifest.
 
     Columns and units of the tables are the readings' own, with `checkpoint`, `step` and `tokens` [count] in front.
     Raises `StudyError` for an unknown reading, a place without a series, or an `out` that is of another sweep.

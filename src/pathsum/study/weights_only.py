@@ -39,7 +39,7 @@ def spectra(
 ) -> Rows:
     """Copying and matching score, how far both tables are from normal, and copying by own-token rank, per head.
 
-    Where all heads' tables together have more than `RANKED` entries, ranks are those of a seeded random sample of
+    Where all heads' tables together have more than 5 billion entries, ranks are those of a seeded random sample of
     source tokens, with their standard errors; `exact` ranks every token whatever it takes. Of rotary heads the matching
     score needs a distance `delta`. `cluster`, a Dask scheduler's address, gives layers to its workers.
     """
