@@ -9,6 +9,7 @@ from pathsum.study.examples import EXAMPLES
 from pathsum.study.reading import Reading
 
 PAGE = Path(__file__).with_name("readings.md")
+WIDTH = 120
 START = f"""# Readings
 
 Generated from the catalogue (`pathsum.study.catalogue`) by `docs/generate.py`. Sections are those of “{PAPER}”
@@ -36,11 +37,16 @@ def _section(reading: Reading) -> str:
 
 
 def _example(reading: Reading) -> str:
-    """The worked call of its docstring as a script, what each line prints beside it."""
-    calls = doctest.DocTestParser().get_examples(EXAMPLES[reading.name])
-    return "import pathsum\n\n" + "\n".join(
-        call.source.rstrip() + (f"  # {call.want.rstrip()}" if call.want else "") for call in calls
-    )
+    """The worked call of its docstring as a script, what a line prints beside it or, where that is too long, below."""
+    found = doctest.DocTestParser().get_examples(EXAMPLES[reading.name])
+    calls = [(call.source.rstrip(), f"# {call.want.rstrip()}" if call.want else "") for call in found]
+    imports = [code for code, _ in calls if code.startswith("import ")]
+    lines = [_beside(code, said) for code, said in calls if code not in imports]
+    return "\n".join(["import pathsum", *imports, "", *lines])
+
+
+def _beside(code: str, said: str) -> str:
+    return f"{code}{'  ' if len(code + said) < WIDTH - 1 else chr(10)}{said}".rstrip()
 
 
 def _columns(reading: Reading) -> list:
