@@ -61,3 +61,8 @@ def test_an_attention_only_model_is_carried_by_its_embeddings():
     assert sum(row["variance_share"] for row in rows) == pytest.approx(1, abs=1e-5)
     assert rows[-1]["saved_share_up_to"] == pytest.approx(1)
     assert sum(row["saved_share"] for row in rows) == pytest.approx(1)
+
+
+def test_where_a_model_saves_nothing_shares_of_it_are_undefined():
+    rows = pathsum.carried(pathsum.open("two-layer-small"), text=" the" * 400, sequences=2).rows()
+    assert all(row["saved_share"] is None and row["saved_share_up_to"] is None for row in rows), "one token: no entropy"

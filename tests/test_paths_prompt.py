@@ -121,7 +121,7 @@ def test_a_longer_prompt_of_a_grouped_model_is_certified():
 
 @pytest.mark.parametrize("by", ["head", "source,order", "head,position", "layer,source", "order"])
 def test_tables_sum_to_the_target_and_fit_the_terminal(capsys, by):
-    arguments = ["expand", FAST, "the cat sat on the mat and the cat", "--by", by, "--token", "s", "--versus", "t"]
+    arguments = ["expand", FAST, "the cat sat on the mat and the cat", "--by", by, "--target", "s", "--versus", "t"]
     text = succeed(arguments, capsys)
     assert max(map(len, text.splitlines())) <= 80 and "…" not in text.split("\n\n")[-2]
     found = json.loads(succeed([*arguments, "--json"], capsys))

@@ -23,7 +23,7 @@ def rows(result, part: str) -> list[dict]:
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_orders_sources_and_paths_each_sum_to_the_models_logit(case):
-    result = prompt_expansion(Model(case.name, case.weights), case.tokens.tolist(), token=3, top=4)
+    result = prompt_expansion(Model(case.name, case.weights), case.tokens.tolist(), target=3, top=4)
     run = pathsum.run(Model(case.name, case.weights), case.tokens.tolist())
     size = run.uncapped_logits.abs().max().item()
     logit = run.uncapped_logits[-1, 3].item()
@@ -41,7 +41,7 @@ def test_orders_sources_and_paths_each_sum_to_the_models_logit(case):
 def test_the_listed_paths_are_the_strongest_terms(max_order):
     case = BY_NAME["gpt2"]
     model = Model("gpt2", case.weights)
-    found = rows(prompt_expansion(model, case.tokens.tolist(), token=3, max_order=max_order, top=5, position=2), "term")
+    found = rows(prompt_expansion(model, case.tokens.tolist(), target=3, max_order=max_order, top=5, at=2), "term")
     terms = list(pathsum.expand(pathsum.run(model, case.tokens.tolist())).terms(max_order))
     centred = {term.path.name: (term.logits[2, 3] - term.logits[2].mean()).item() for term in terms}
     strongest = sorted(centred, key=lambda name: -abs(centred[name]))[:5]
@@ -64,24 +64,30 @@ def test_the_default_token_is_the_first_choice_at_the_position():
     model = pathsum.open(FAST)
     run = pathsum.run(model, "the cat sat on the mat")
     for position in (-1, 0, 2):
-        asked = prompt_expansion(model, "the cat sat on the mat", position=position).manifest["prompt"]
+        asked = prompt_expansion(model, "the cat sat on the mat", at=position).manifest["prompt"]
         assert asked["token"] == run.logits[position].argmax() and asked["position"] == position % len(run.tokens)
         assert asked["token_strings"] == run.token_strings
-    assert prompt_expansion(model, "the cat", token=" the").manifest["prompt"]["token_string"] == " the"
+    assert prompt_expansion(model, "the cat", target=" the").manifest["prompt"]["token_string"] == " the"
 
 
 def test_what_is_no_token_or_no_position_is_refused():
     model = pathsum.open(FAST)
-    with pytest.raises(TextError, match="is not one token of two-layer-small but 4: ' ', 'x', 'q', '9'"):
-        prompt_expansion(model, "the cat", token=" xq9")
-    with pytest.raises(TextError, match="but 0: none"):
-        prompt_expansion(model, "the cat", token="")
+    with pytest.raises(TextError, match=r"is 4 tokens of two-layer-small \(' ', 'x', 'q', '9'\)"):
+        prompt_expansion(model, "the cat", target=" xq9")
+    with pytest.raises(TextError, match=r"is 0 tokens of two-layer-small \(none\)"):
+        prompt_expansion(model, "the cat", target="")
     with pytest.raises(TextError, match="token ids must be from 0 to 1023"):
-        prompt_expansion(model, "the cat", token=2048)
-    with pytest.raises(TextError, match=r"no tokenizer.json: give the token as a number, not 'the'"):
-        prompt_expansion(virtual_head_model(), [1, 2], token="the")
+        prompt_expansion(model, "the cat", target=2048)
+    with pytest.raises(TextError, match=r"no tokenizer.json: give the id of a token instead of 'the'"):
+        prompt_expansion(virtual_head_model(), [1, 2], target="the")
     with pytest.raises(NotApplicable, match="no position 9"):
-        prompt_expansion(model, "the cat", position=9)
+        prompt_expansion(model, "the cat", at=9)
+
+
+def test_a_table_by_one_axis_takes_its_name_alone():
+    model = pathsum.open(FAST)
+    alone, listed = (pathsum.prompt_table(model, "the cat sat", by) for by in ("head", ["head"]))
+    assert alone.rows() == listed.rows() and {row["first"] for row in alone.rows()} >= {"direct", "L1H1"}
 
 
 def test_too_many_paths_name_the_option(monkeypatch):
@@ -127,7 +133,7 @@ def test_deep_models_show_their_long_orders_as_one_row(tmp_path, capsys, monkeyp
 
 
 def test_a_mistake_is_one_line(capsys):
-    assert "is not one token" in fail(["expand", FAST, "the cat", "--token", "the cat"], capsys)
+    assert "is 4 tokens of" in fail(["expand", FAST, "the cat", "--token", "the cat"], capsys)
     assert "did you mean" in fail(["expand", "two-layr", "x"], capsys)
     assert "the text is empty" in fail(["expand", FAST, "", "--no-bos"], capsys)
 

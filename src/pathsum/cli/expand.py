@@ -12,10 +12,12 @@ PROMPT = Annotated[str | None, typer.Argument(help="The text itself, not a file.
 TEXT = Annotated[str | None, typer.Option("--text", help="The prompt, as an option.")]
 IDS = Annotated[str | None, typer.Option("--ids", help="Token ids instead of a prompt, with commas between.")]
 ORDER = Annotated[int, typer.Option("--max-order", min=0, help="List paths of up to this many heads.")]
-POSITION = Annotated[int, typer.Option("--position", help="Predict after this token: from 0, or from the end: -1.")]
-TOKEN = Annotated[
+AT = Annotated[int, typer.Option("--at", "--position", help="Predict after this token: from 0, or from the end: -1.")]
+TARGET = Annotated[
     str | None,
-    typer.Option("--token", help='The token whose logit it is, such as " Paris". Default: the model\'s first choice.'),
+    typer.Option(
+        "--target", "--token", help='The token whose logit it is, such as " Paris". Default: the model\'s first choice.'
+    ),
 ]
 BY = Annotated[
     str | None, typer.Option("--by", help="One or two of order, source, position, head, layer, with a comma between.")
@@ -35,8 +37,8 @@ def expand(
     text: TEXT = None,
     ids: IDS = None,
     max_order: ORDER = 1,
-    position: POSITION = -1,
-    token: TOKEN = None,
+    target: TARGET = None,
+    at: AT = -1,
     top: TOP = 10,
     by: BY = None,
     versus: VERSUS = None,
@@ -55,7 +57,7 @@ def expand(
     chosen = prompt_of("expand MODEL", prompt, text, ids)
     if by is not None:
         one_question(versus, log_probability)
-        _crossed(model, chosen, by, token, versus, log_probability, position, bos, top, figure, as_json)
+        _crossed(model, chosen, by, target, versus, log_probability, at, bos, top, figure, as_json)
         return
     if versus is not None or log_probability:
         raise typer.BadParameter("--versus and --log-probability go with --by, or with pathsum paths")
@@ -65,9 +67,7 @@ def expand(
     from pathsum.study.prompt import prompt_expansion
     from pathsum.weights.checkpoint import open_model
 
-    result = prompt_expansion(
-        open_model(model), chosen, bos=bos, position=position, token=token, max_order=max_order, top=top
-    )
+    result = prompt_expansion(open_model(model), chosen, bos=bos, target=target, at=at, max_order=max_order, top=top)
     if as_json:
         print(result.to_json())
     else:
@@ -79,7 +79,7 @@ def _crossed(
     model: str,
     prompt: str | list[int],
     by: str,
-    token: str | None,
+    target: str | None,
     versus: str | None,
     log_probability: bool,
     at: int,
@@ -95,7 +95,7 @@ def _crossed(
     axes = [axis.strip() for axis in by.split(",")]
     check_figure(figure, "expand")
     asked: dict[str, Any] = {
-        "target": token,
+        "target": target,
         "versus": versus,
         "log_probability": log_probability,
         "at": at,

@@ -1,5 +1,7 @@
 """The reading `carried`: how much of a model with MLPs the paths of an expansion carry, by source and depth."""
 
+import math
+
 import torch
 
 from pathsum.paths.carried import carried as carried_by
@@ -29,7 +31,9 @@ def carried(subject: Subject) -> Rows:
         row = {"source": name, "variance_share": (covariance[place].sum() / variance[place].sum()).item()}
         row |= {"loss_up_to": loss, "loss_beside": beside[place].mean().item()}
         row |= {"loss_rescaled": rescaled[place].mean().item()}
-        row |= {"saved_share": (before - loss) / saved, "saved_share_up_to": (unigrams - loss) / saved}
+        # Of a model that predicts the text no better than its unigrams there is nothing to have a share of.
+        shares = ((before - loss) / saved, (unigrams - loss) / saved) if saved > 0 else (math.nan, math.nan)
+        row |= dict(zip(("saved_share", "saved_share_up_to"), shares, strict=True))
         found.append(row)
     return found
 

@@ -23,7 +23,7 @@ CROSS = Reading(
 def prompt_table(
     model: Model,
     prompt: str | Sequence[int],
-    by: Sequence[str],
+    by: str | Sequence[str],
     *,
     target: str | int | None = None,
     versus: str | int | None = None,
@@ -47,6 +47,7 @@ def prompt_table(
     >>> print(row["first"], "from position", row["second"], f"{row['value']:.1f}")
     L1H1 from position 3 7.9
     """
+    by = [by] if isinstance(by, str) else by
     recorded = prompt_run(model, prompt, bos)
     asked = Question.of(recorded, target, versus, log_probability, at)
     readout = expand(recorded).toward(asked.target.direction[None], asked.target.position)

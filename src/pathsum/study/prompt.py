@@ -5,7 +5,7 @@ from math import isqrt
 
 import torch
 
-from pathsum.errors import ExpansionTooLarge, TextError
+from pathsum.errors import ExpansionTooLarge
 from pathsum.paths.logits import expand
 from pathsum.paths.paths import path_counts, source_layer
 from pathsum.paths.readout import Readout, TermValues, place
@@ -14,7 +14,7 @@ from pathsum.study.reading import Column, Reading, Rows
 from pathsum.study.result import Result, manifest, table
 from pathsum.study.subject import Subject
 from pathsum.weights.model import Model, opened
-from pathsum.weights.tokens import token_ids, token_strings
+from pathsum.weights.tokens import token_id, token_ids, token_strings
 
 MOST_PATHS = 1_000_000
 PATTERNS = 2_000_000_000
@@ -36,12 +36,12 @@ def prompt_expansion(
     prompt: str | Sequence[int],
     *,
     bos: bool | None = None,
-    position: int = -1,
-    token: str | int | None = None,
+    target: str | int | None = None,
+    at: int = -1,
     max_order: int = 1,
     top: int = 10,
 ) -> Result:
-    """The logit of `token` (default: the model's first choice) at `position` of a prompt, as sums over its paths.
+    """The logit of `target` (default: the model's first choice) after position `at` of a prompt, as sums of paths.
 
     Orders, sources, and the `top` strongest paths of at most `max_order` heads, by size of their centred share, with
     what they leave out. Positions count the BOS token where there is one.
@@ -49,15 +49,15 @@ def prompt_expansion(
     Columns: `part` (order, source or term), `name`, `order`, `paths` [count], `logit` and `centred` [nats].
 
     Raises `ExpansionTooLarge` where there are more than a million such paths or the prompt is too long, `TextError`
-    for a `token` that is none. Paper: “Path Expansion of Logits”.
+    for a `target` that is no token. Paper: “Path Expansion of Logits”.
 
     >>> found = pathsum.prompt_expansion(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D").rows()
     >>> print({row["name"]: round(row["logit"], 1) for row in found if row["part"] == "order"})
     {'order 0': 0.3, 'order 1': 3.3, 'order 2': 8.1}
     """
     recorded = prompt_run(model, prompt, bos)
-    position = place(recorded, position)
-    chosen = int(recorded.logits[position].argmax()) if token is None else _token(model, token)
+    position = place(recorded, at)
+    chosen = int(recorded.logits[position].argmax()) if target is None else token_id(model, target)
     one_hot = torch.nn.functional.one_hot(torch.tensor([chosen]), model.spec.d_vocab).float()
     readout = expand(recorded).toward(torch.cat([one_hot, one_hot - 1 / model.spec.d_vocab]), position)
     max_order = min(max_order, model.spec.n_layers)
@@ -145,23 +145,6 @@ def _row(part: str, name: str, order: str, paths: int, share: Sequence[float]) -
 
 def _up_to(least: int, most: int) -> str:
     return str(least) if least == most else f"{least}–{most}"
-
-
-def _token(model: Model, token: str | int) -> int:
-    """The id of a token given as text (exactly one token of the model's) or as an id."""
-    if model.tokenizer is None or isinstance(token, int):
-        try:
-            number = int(token)
-        except ValueError as error:
-            raise TextError(f"{model.name} has no tokenizer.json: give the token as a number, not {token!r}") from error
-        if not 0 <= number < model.spec.d_vocab:
-            raise TextError(f"token ids must be from 0 to {model.spec.d_vocab - 1}, got {number}")
-        return number
-    ids = model.tokenizer.encode(token, add_special_tokens=False).ids
-    if len(ids) != 1:
-        pieces = ", ".join(repr(piece) for piece in token_strings(model, ids)) or "none"
-        raise TextError(f"{token!r} is not one token of {model.name} but {len(ids)}: {pieces}; give one of them")
-    return ids[0]
 
 
 def _bounded(readout: Readout, max_order: int) -> None:
