@@ -26,38 +26,11 @@ def test_the_readme_names_every_reading_with_its_section():
         assert re.search(rf"\| `{reading.name}` \|.*\| {re.escape(reading.section)} \|", readme), reading.name
 
 
-def test_the_tour_of_the_readme_runs(capsys):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (tour,) = re.findall(r"```python\n(.*?)```", readme, re.S)
-    exec(compile(tour, "README.md", "exec"), {"__name__": "tour"})
-    assert capsys.readouterr().out
-
-
 def test_the_page_of_models_names_every_family():
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     table = page.split("## Families")[1].split("Everything a checkpoint")[0]
     named = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.M)))
     assert set(named) - {"model_type"} == set(FAMILIES)
-
-
-def test_the_examples_of_figures_run_and_save_them(tmp_path, monkeypatch):
-    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
-    monkeypatch.chdir(tmp_path)
-    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "figures.md").read_text(encoding="utf-8"), re.S):
-        exec(compile(example, "figures.md", "exec"), {"__name__": "example"})
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "pairs.pdf", "training.svg"}
-
-
-def test_the_example_of_a_family_runs(capsys):
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(encoding="utf-8"), re.S)
-    exec(compile(example, "models.md", "exec"), {"__name__": "example"})
-    assert float(capsys.readouterr().out) < 1e-5
-
-
-def test_the_examples_of_the_page_of_paths_print_what_is_beside_them(capsys):
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "paths.md").read_text(encoding="utf-8"), re.S)
-    exec(compile(example, "paths.md", "exec"), {"__name__": "example"})
-    assert capsys.readouterr().out.splitlines() == re.findall(r"^print\(.*\)  # (.*)$", example, re.M)
 
 
 @pytest.mark.parametrize("module", re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
