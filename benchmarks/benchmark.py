@@ -57,6 +57,30 @@ def measured(side: Side) -> dict[str, Any]:
     return numbers if side.more is None else {**numbers, **side.more(wall)}
 
 
+def share_of_limit(operations: float, dtype: str = "float32") -> Callable[[float], dict[str, float]]:
+    """The share of this machine's own rate of matrix products that was reached, only operations that are needed
+    counted; for `Side.more`."""
+
+    def of(seconds: float) -> dict[str, float]:
+        rate = gemm_rate(dtype)
+        return {"gemm_share": operations / seconds / rate, "gemm_gflops": rate / 1e9}
+
+    return of
+
+
+def gemm_rate(dtype: str, n: int = 2048, products: int = 30) -> float:
+    """Operations a second of the best of some large products."""
+    import torch
+
+    a, b, out = (torch.randn(n, n).to(getattr(torch, dtype)) for _ in range(3))
+    best = float("inf")
+    for _ in range(products):
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        best = min(best, time.perf_counter() - start)
+    return 2 * n**3 / best
+
+
 def python_of(side: Side) -> Path | str:
     """The interpreter of a side, its environment made if it is not there."""
     if side.needs is None:

@@ -3,11 +3,10 @@
 The same random weights on both sides; `sum` is the sum of all scores, to compare.
 """
 
-import time
 from collections.abc import Callable, Iterator
 
 import torch
-from benchmark import Benchmark, Side
+from benchmark import Benchmark, Side, share_of_limit
 from models import random_model
 
 SHAPES = {  # layers, heads, d_head, d_model
@@ -100,24 +99,7 @@ def needed(size: str) -> float:
 
 
 def share(size: str) -> Callable[[float], dict[str, float]]:
-    """The share of this machine's float32 GEMM rate that was reached, counting only operations needed."""
-
-    def of(seconds: float) -> dict[str, float]:
-        rate = gemm_rate()
-        return {"gemm_share": needed(size) / seconds / rate, "gemm_gflops": rate / 1e9}
-
-    return of
-
-
-def gemm_rate(n: int = 4096) -> float:
-    """Operations a second of the best of a few large float32 products."""
-    a, b, out = torch.randn(n, n), torch.randn(n, n), torch.empty(n, n)
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        torch.mm(a, b, out=out)
-        best = min(best, time.perf_counter() - start)
-    return 2 * n**3 / best
+    return share_of_limit(needed(size))
 
 
 def everything(which: str) -> Callable[[], dict[str, float]]:

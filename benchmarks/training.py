@@ -1,10 +1,9 @@
 """One training step of the built-in recipes, against a plain loop over the same model."""
 
-import time
 from collections.abc import Callable
 
 import torch
-from benchmark import Benchmark, Side
+from benchmark import Benchmark, Side, share_of_limit
 
 RECIPES = ("two-layer-small", "two-layer", "one-layer", "zero-layer")
 
@@ -90,32 +89,17 @@ def training_peer(name: str = "two-layer-small") -> Callable[[], object]:
 
 
 def share(name: str) -> Callable[[float], dict[str, float]]:
-    """Tokens a second, and the share of this machine's bfloat16 GEMM rate that the operations needed come to."""
+    """Tokens a second, and the share of this machine's bfloat16 rate that the operations needed come to."""
 
     def of(seconds: float) -> dict[str, float]:
         from pathsum.training.cost import cost
         from pathsum.training.recipe import recipe
 
-        one, rate = recipe(name), gemm_rate()
-        needed = cost(one).operations / one.steps
-        return {
-            "tokens_per_s": one.batch * one.context / seconds,
-            "gemm_share": needed / seconds / rate,
-            "gemm_gflops": rate / 1e9,
-        }
+        one = recipe(name)
+        reached = share_of_limit(cost(one).operations / one.steps, "bfloat16")(seconds)
+        return {"tokens_per_s": one.batch * one.context / seconds, **reached}
 
     return of
-
-
-def gemm_rate(n: int = 2048) -> float:
-    """Operations a second of the best of a few large bfloat16 products."""
-    a, b, out = (torch.randn(n, n, dtype=torch.bfloat16) for _ in range(3))
-    best = float("inf")
-    for _ in range(30):
-        start = time.perf_counter()
-        torch.mm(a, b, out=out)
-        best = min(best, time.perf_counter() - start)
-    return 2 * n**3 / best
 
 
 BENCHMARKS = [
