@@ -68,6 +68,14 @@ def test_one_matrix_at_a_time_and_no_negative_number():
         LowRank(torch.ones(3, 1), torch.ones(1, 3)).largest_by_column(-1)
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 3), (2, 5, 4), (0, 2, 9), (3, 0, 1), (3, 2, 0)])
+def test_every_shape_gives_whole_columns_of_places(m, n, k):
+    found = LowRank(torch.ones(m, 1), torch.ones(1, n)).largest_by_row(k)
+    assert found.first == 0
+    assert found.values.shape == found.columns.shape == (m, min(k, n))
+    assert found.columns.dtype == torch.long
+
+
 def test_groups_that_tie_at_the_last_place_give_the_first_columns():
     """One entry in each of many groups of columns is the largest, and only one may be listed."""
     right = torch.zeros(1, 40 * 64)

@@ -95,7 +95,8 @@ def test_a_matrix_without_batch_composes_with_every_one_of_a_batch(a, k, seed):
     scale = size(a) * size(single)
     same(meaning(a @ single), meaning(a) @ meaning(single), scale, a.dtype)
     same(meaning(single @ a), meaning(single) @ meaning(a), scale, a.dtype)
-    same((single.T + a).dense(), meaning(single).mT + meaning(a), size(a) + size(single), a.dtype)
+    for total in (single.T + a, a + single.T):
+        same(total.dense(), meaning(single).mT + meaning(a), size(a) + size(single), a.dtype)
 
 
 @given(pairs(same_shape=True))
@@ -122,9 +123,10 @@ def test_the_transpose_swaps_the_matrix_axes_and_no_others(a):
 @given(matrices(batch=st.just((3, 2))))
 @pytest.mark.parametrize(
     "index",
-    [0, -1, (1, 0), (slice(None), 1), (Ellipsis, 0), slice(1, 3), None, (0, None), Ellipsis, torch.tensor([2, 0])],
+    [0, -1, (1, 0), (slice(None), 1), (Ellipsis, 0), slice(1, 3), None, (0, None), (0, 1, None, Ellipsis), Ellipsis,
+     torch.tensor([2, 0])],
     ids=str,
-)
+)  # fmt: skip
 def test_indexing_reaches_the_batch_axes_only(index, a):
     whole = index if isinstance(index, tuple) else (index,)
     whole = whole if Ellipsis in [part for part in whole if not isinstance(part, Tensor)] else (*whole, Ellipsis)
@@ -220,6 +222,7 @@ def test_a_cyclic_permutation_keeps_the_trace_and_not_the_norm(pair):
 def test_compressing_keeps_the_matrix_with_a_rank_no_larger_than_its_size(a):
     same(meaning(a.compress()), meaning(a), size(a), a.dtype)
     assert a.compress().rank == min(a.rank, *a.shape[-2:])
+    assert (a.compress() is a) == (a.rank <= min(a.shape[-2:]))
 
 
 @given(matrices(), st.integers(0, 7))
@@ -300,6 +303,8 @@ BATCH = LowRank(torch.ones(2, 3, 1), torch.ones(2, 1, 3))
 def test_what_needs_a_square_matrix_says_so(what):
     with pytest.raises(ValueError, match=rf"^{what} needs a square matrix, this one is 3 × 4$"):
         getattr(WIDE, what)()
+    with pytest.raises(ValueError, match=r"this one is 3 × 4$"):
+        getattr(LowRank(torch.ones(2, 3, 1), torch.ones(1, 4)), what)()
 
 
 @pytest.mark.parametrize("what", ["blocks", "largest"])

@@ -85,8 +85,6 @@ class LowRank:
         index = index if isinstance(index, tuple) else (index,)
         if sum(part is not None and part is not Ellipsis for part in index) > len(batch):
             raise IndexError(f"{len(index)} indices for {len(batch)} batch axes; entries are read with .entries(i, j)")
-        if Ellipsis not in index:
-            index = (*index, Ellipsis)
         whole = (*index, slice(None), slice(None))
         return LowRank(left[whole], right[whole])
 
@@ -183,10 +181,9 @@ class LowRank:
         m, n = self.shape[-2:]
         if self.rank <= min(m, n):
             return self
-        eye = torch.eye(min(m, n), dtype=self.dtype, device=self.left.device)
-        product = _product(self.left, self.right)
-        eye = eye.expand(*product.shape[:-2], *eye.shape)
-        return LowRank(*_same_dtype(product, eye)) if n <= m else LowRank(*_same_dtype(eye, product))
+        product = self.dense()
+        eye = torch.eye(min(m, n)).to(product)
+        return LowRank(product, eye) if n <= m else LowRank(eye, product)
 
     def truncate(self, rank: int) -> tuple["LowRank", Float[Tensor, "*batch"]]:
         """The nearest matrix of the given rank, and its exact Frobenius distance `√Σ_{i>rank} s_i²`."""
