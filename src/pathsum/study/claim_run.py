@@ -10,13 +10,12 @@ Everything there is used again: a run that was stopped goes on, and a full one u
 import hashlib
 import importlib.metadata
 import json
-import multiprocessing
 import os
 import platform
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from pathsum.study.claim_training import OVER_TRAINING, over_training
 from pathsum.study.claims import CLAIMS, Claim, Verdict
 from pathsum.study.estimates import Estimate, estimate
 from pathsum.study.experiments import Experiment, Trained, trained
+from pathsum.study.processes import in_processes
 from pathsum.study.subject import Subject
 from pathsum.study.sweep import sweep
 from pathsum.training.corpus import read_corpus
@@ -144,15 +144,9 @@ def _measured(
 ) -> Iterator[dict[str, Any]]:
     """Every number as a row, made now or before."""
     kept.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(_numbers, one, kept): one for one in asked}
-        try:
-            for done, future in enumerate(as_completed(waiting), start=1):
-                yield from future.result()
-                progress(done, len(asked), waiting[future].experiment)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    for done, (one, rows) in enumerate(in_processes(partial(_numbers, kept=kept), asked, processes), start=1):
+        yield from rows
+        progress(done, len(asked), one.experiment)
 
 
 def _numbers(one: Measured, kept: Path) -> list[dict[str, Any]]:

@@ -8,14 +8,13 @@ The name ends in a digest of recipe and text: the same model is trained once, an
 import dataclasses
 import hashlib
 import json
-import multiprocessing
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pathsum.study.processes import in_processes
 from pathsum.training.corpus import read_corpus
 from pathsum.training.recipe import Recipe, recipe
 from pathsum.training.run_folder import Settings, finished
@@ -59,6 +58,14 @@ class Trained:
         return finished(self.folder) or {}
 
 
+@dataclass(frozen=True)
+class _Training:
+    recipe: Recipe
+    folder: Path
+    sources: tuple[str | Path, ...]
+    over_training: bool
+
+
 def trained(
     experiments: Sequence[Experiment],
     models: Path,
@@ -76,9 +83,11 @@ def trained(
     left = {each.folder: each.recipe for each in every if finished(each.folder) is None}
     done = len({each.folder for each in every}) - len(left)
     models.mkdir(parents=True, exist_ok=True)
-    asked = [(each, folder, tuple(sources), folder in kept) for folder, each in left.items()]
-    for at, name in enumerate(_in_turn(asked, processes), start=done + 1):
-        progress(at, done + len(left), name)
+    # The longest come first, so that none is left alone at the end.
+    longest_first = sorted(left.items(), key=lambda one: -_operations(one[1]))
+    asked = [_Training(each, folder, tuple(sources), folder in kept) for folder, each in longest_first]
+    for at, (one, _) in enumerate(in_processes(_train, asked, processes), start=done + 1):
+        progress(at, done + len(left), one.folder.name)
     return every
 
 
@@ -99,30 +108,17 @@ def _of(name: str, experiments: Iterable[Experiment]) -> Experiment:
     return next(one for one in experiments if one.name == name)
 
 
-def _in_turn(asked: list[tuple[Recipe, Path, tuple[str | Path, ...], bool]], processes: int) -> Iterable[str]:
-    """Trains each; gives the name of its folder when it is there. The longest come first."""
-    asked = sorted(asked, key=lambda one: -_operations(one[0]))
-    if processes == 1 or len(asked) < 2:
-        yield from (_train(*one) for one in asked)
-        return
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
-    try:
-        yield from (future.result() for future in as_completed([pool.submit(_train, *one) for one in asked]))
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def _operations(one: Recipe) -> int:
     """In proportion to what training it takes."""
     layer = 4 * one.heads * one.d_head + 2 * one.d_mlp + one.heads * one.context
     return one.steps * one.batch * one.context * one.d_model * (one.layers * layer + 2 * one.vocab)
 
 
-def _train(one: Recipe, folder: Path, sources: tuple[str | Path, ...], over_training: bool) -> str:
+def _train(asked: _Training) -> None:
     from pathsum.training.train import train
 
-    train(one, folder, sources, SETTINGS, resume=(folder / "unfinished" / "run.json").is_file(), quiet=True)
-    if not over_training:
-        for checkpoint in folder.glob("step-*"):
+    begun = (asked.folder / "unfinished" / "run.json").is_file()
+    train(asked.recipe, asked.folder, asked.sources, SETTINGS, resume=begun, quiet=True)
+    if not asked.over_training:
+        for checkpoint in asked.folder.glob("step-*"):
             shutil.rmtree(checkpoint)
-    return folder.name

@@ -12,11 +12,9 @@
 import hashlib
 import importlib.metadata
 import json
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ import polars as pl
 from pathsum.errors import NotApplicable, StudyError
 from pathsum.study.catalogue import BY_NAME
 from pathsum.study.cluster import connected, result_of
+from pathsum.study.processes import in_processes
 from pathsum.study.result import read_one, report_options
 from pathsum.study.series import Checkpoint, checkpoints, elsewhere, remove_weights
 from pathsum.study.subject import Subject, standard_library_text
@@ -180,28 +179,7 @@ def _each(
             futures = {one: client.submit(read_checkpoint, elsewhere(one), asked, pure=False) for one in series}
             yield from ((one, result_of(futures.pop(one))) for one in series)
         return
-    if processes == 1 or len(series) < 2:
-        yield from ((one, read_checkpoint(one, asked)) for one in series)
-        return
-    with _pool(processes) as pool:
-        waiting = {pool.submit(read_checkpoint, one, asked): one for one in series}
-        yield from ((waiting.pop(future), future.result()) for future in as_completed([*waiting]))
-
-
-@contextmanager
-def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes of one thread each, which end when we stop."""
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_one_thread)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
+    yield from in_processes(partial(read_checkpoint, asked=asked), series, processes)
 
 
 # ---- the folder ----
