@@ -50,8 +50,9 @@ def _beside(code: str, said: str) -> str:
 
 
 def _columns(reading: Reading) -> list:
-    """The sixteen lag columns are shown as one."""
-    return [column for column in reading.columns if not column.name.startswith("lag_") or column.name == "lag_0"]
+    """The sixteen lag columns are shown as one; those that options add come last."""
+    every = (*reading.columns, *reading.optional)
+    return [column for column in every if not column.name.startswith("lag_") or column.name == "lag_0"]
 
 
 def _escaped(text: str) -> str:

@@ -424,3 +424,13 @@ def test_opening_reads_no_weights_and_a_block_reads_only_its_own(toy, monkeypatc
     assert read == []
     model.weights.head("L1H0")
     assert read and all(name.startswith("L1.") for name in read)
+
+
+def test_columns_that_options_add_are_shown_before_others_and_are_in_the_catalogue(capsys):
+    shown = succeed(["composition", FAST, "--erratum", "--sampled", "--limit", "2"], capsys)
+    table, _, left = shown.partition("not shown:")
+    assert max(map(len, shown.splitlines())) <= 80 and left
+    assert "cyclic_" in table and "sampled_" in table and "sampled" not in left
+    reading = next(reading for reading in READINGS if reading.name == "composition")
+    found = pathsum.composition(pathsum.open(FAST), erratum=True, sampled=True, metric="tokens").frame.columns
+    assert set(found) == {column.name for column in (*reading.columns, *reading.optional)}

@@ -1,6 +1,8 @@
 """A reading's table on the terminal, within the width there is."""
 
 import re
+from collections.abc import Collection
+from itertools import takewhile
 
 import polars
 from rich.console import Console
@@ -21,7 +23,8 @@ def print_result(result: Result, limit: int = 40, console: Console | None = None
         source = f"text: {result.manifest['text']['source']}"
         console.print(Text(source, style="dim", no_wrap=True, overflow="ellipsis"), no_wrap=True, overflow="ellipsis")
     frame = result.frame.head(limit)
-    shown = _columns_that_fit(frame.columns, [_cells(frame[name]) for name in frame.columns], console.width)
+    cells = [_cells(frame[name]) for name in frame.columns]
+    shown = _columns_that_fit(frame.columns, cells, console.width, _asked_for(result))
     table = Table(box=None, pad_edge=False)
     for name in shown:
         table.add_column(
@@ -75,13 +78,21 @@ def _text(text: str) -> str:
     return shown if len(shown) <= WIDEST else shown[: WIDEST - 1] + "…"
 
 
-def _columns_that_fit(names: list[str], cells: list[list[str]], width: int) -> list[str]:
-    shown: list[str] = []
+def _columns_that_fit(names: list[str], cells: list[list[str]], width: int, first: Collection[str]) -> list[str]:
+    """In their order; those named in `first` have a place before all others."""
+    shown: set[str] = set()
     used = 0
-    for name, column in zip(names, cells, strict=True):
+    for name, column in sorted(zip(names, cells, strict=True), key=lambda one: one[0] not in first):
         wide = max(len(part) for part in (*_header(name).split("\n"), *column)) + 2
         if shown and used + wide > width + 2:
             continue
-        shown.append(name)
+        shown.add(name)
         used += wide
-    return shown
+    return [name for name in names if name in shown]
+
+
+def _asked_for(result: Result) -> set[str]:
+    """The names that a row begins with, and the columns that options added."""
+    frame = result.frame
+    names = takewhile(lambda name: frame.schema[name] == polars.String, frame.columns)
+    return {*names, *(column.name for column in result.reading.optional)}

@@ -16,6 +16,11 @@ TOKEN_METRIC = (
     Column("token_ceiling", NUMBER, "its ceiling"), Column("token_z", NUMBER, "its z"),
     Column("token_effect", NUMBER, "token_score − baseline"),
 )  # fmt: skip
+CONTROLS = (
+    Column("cyclic_score", NUMBER, "what the first diagram showed: a factor moved to the back in the norm", "O"),
+    Column("sampled_baseline", NUMBER, "mean score of random matrices of the heads' shapes"),
+    Column("sampled_error", NUMBER, "its standard error"),
+)
 
 
 def _errors(*names: str) -> tuple[Column, ...]:
@@ -98,7 +103,7 @@ READINGS: tuple[Reading, ...] = (
          Column("ceiling", NUMBER, "largest score any relative rotation allows", "O"),
          Column("z", NUMBER, "‖RW‖² in standard deviations of a random rotation", "O"),
          Column("effect", NUMBER, "score − baseline; negative: the heads avoid each other", "O")),
-        "composition", shows_qk=True, optional=TOKEN_METRIC,
+        "composition", shows_qk=True, optional=TOKEN_METRIC + CONTROLS,
     ),
     Reading(
         "matching", "Matching score of induction pairs", "Checking the Mechanistic Theory", ("weights",),
