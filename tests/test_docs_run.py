@@ -43,8 +43,6 @@ SHORTER = {"steps=1500": "steps=2", "python@5MB": "python@1MB"}
 """The same in Python."""
 ONLY_COMPILED = {"found = pathsum.prompt_paths(model, prompt": "is of SmolLM2"}
 """How such a block begins."""
-UNLABELLED = ("claims.md",)
-"""Pages whose blocks have no labels yet."""
 LIBRARY = "7610836e0bf1eb8b41ef89136fb999df298e4956b7ba7917f01a705a9405d554"
 """sha256 of the default text under the Python that pages were made with; under another, numbers differ."""
 SHIPPED = ROOT / "checkpoints" / "two-layer-small"
@@ -91,9 +89,8 @@ def test_what_is_shown_is_compared_with_what_is_printed(shown, printed, same):
 @named
 def test_every_block_says_what_it_is_and_none_without_a_command_is_a_command(page):
     for block in blocks(page):
-        assert page.name in UNLABELLED or block.label in ("python", "console", "sh", "text"), (
-            f"{page.name}:{block.line}: {block.label!r}"
-        )
+        where = f"{page.name}:{block.line}: {block.label!r}"
+        assert block.label in ("python", "console", "sh", "text"), where
         if block.label == "text":
             assert not re.search(r"^(\$ |pathsum |make )", block.text, re.M), f"{page.name}:{block.line}"
 
