@@ -102,6 +102,16 @@ def test_entries_of_any_size_are_told_from_zeros(size, dtype):
     assert listed(found) == sorted(rounded, key=lambda one: (-one[0], one[1], one[2]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("powers", [(-60, 60), (-40, -40), (62, 62), (3, 2)])
+def test_powers_of_two_change_neither_the_places_nor_what_is_visited(powers, dtype):
+    left, right = (part.to(dtype) / part.abs().amax().to(dtype) for part in factors(0))
+    found, visited = search(left, right, 20, most_rows=4)
+    scaled, again = search(left * 2.0 ** powers[0], right * 2.0 ** powers[1], 20, most_rows=4)
+    assert torch.equal(scaled.values, found.values * 2.0 ** sum(powers)) and again == visited
+    assert torch.equal(scaled.rows, found.rows) and torch.equal(scaled.columns, found.columns)
+
+
 @given(SEEDS, st.integers(1, 40))
 def test_factors_too_ill_conditioned_for_their_dtype_are_balanced_in_float64(seed, k):
     """A long direction that the other side nearly cancels: float32 would be off by more than the entries."""
@@ -136,6 +146,7 @@ def test_both_sides_are_balanced(seed):
     left, right = factors(seed, r=2)
     heights, widths = balanced_lengths(left, right)
     singular = torch.linalg.svdvals(left @ right).sum()
+    assert (heights.shape, widths.shape) == ((90,), (70,))
     torch.testing.assert_close(heights.square().sum(), singular, rtol=1e-6, atol=0)
     torch.testing.assert_close(widths.square().sum(), singular, rtol=1e-6, atol=0)
 
