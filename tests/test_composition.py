@@ -72,6 +72,14 @@ def test_low_precision_weights_are_composed_in_float64(dtype):
         agree(cyclic_score(low, kind, 1, 0), cyclic_score(high, kind, 1, 0))
 
 
+def test_matrices_of_low_precision_are_composed_in_float64():
+    readers, writers = layer_OV(BY_NAME["gpt2"].folded, 1), layer_OV(BY_NAME["gpt2"].folded, 0)
+    low = [one.to(torch.float32) for one in (readers, writers)]
+    found, exact = composition_pairs(*low), composition_pairs(*(one.to(torch.float64) for one in low))
+    agree(found.score, exact.score, 0)
+    agree(found.z, exact.z, 0)
+
+
 def test_null_moments_are_those_of_sampled_rotations():
     generator = torch.Generator().manual_seed(0)
     d, n = 8, 20_000
@@ -117,6 +125,8 @@ def test_the_sampled_baseline_lies_a_little_below_and_is_seeded():
     assert mean < 64**-0.5
     assert mean == pytest.approx(64**-0.5, abs=0.01)
     assert 0 < error < 0.01
+    errors = [sampled_baseline(64, 8, samples)[1] for samples in (200, 3200)]
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.1)  # a standard error falls as 1/√samples
 
 
 def test_no_rotation_beats_the_ceiling_and_aligned_matrices_reach_it():
@@ -140,8 +150,12 @@ def test_heads_that_avoid_each_other_score_below_the_baseline_with_negative_z():
 
 def test_z_is_nan_where_no_rotation_changes_anything():
     eye = torch.eye(6, dtype=torch.float64)[None]
-    pairs = composition_pairs(LowRank(eye, eye), LowRank(eye, eye))
-    assert math.isnan(pairs.z.item())
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(5, *size, generator=generator, dtype=torch.float64) for size in ((6, 2), (2, 6)))
+    even, heads = LowRank(eye, eye), LowRank(left, right)
+    for readers, writers in ((even, even), (even, heads), (heads, even)):
+        assert composition_pairs(readers, writers).z.isnan().all()
+    assert composition_pairs(heads, heads).z.isfinite().all()
 
 
 def test_earlier_or_equal_layers_do_not_read_later_ones():

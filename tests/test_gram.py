@@ -137,6 +137,33 @@ def test_orthogonal_heads_score_zero_in_float32(d, monkeypatch):
     assert (gram_pairs([reader], [6], [writer], d).score > 1e-4 * pairs.baseline).any()
 
 
+def test_pairs_are_measured_again_where_a_score_could_be_off_by_more_than_a_share_of_the_baseline(monkeypatch):
+    """The square's error is at most ε: the score's is ε / (2 √square ‖R‖‖W‖). Of heads that leak into each other."""
+    d, marked = 64, []
+    low, high = (loud(d, F64, half).near for half in (True, False))
+    leaks = torch.logspace(-2, -5, 150, dtype=F64)[:, None, None]
+    core = torch.eye(8, dtype=F64)
+    readers = heads((3 * (low[:1] + leaks * high[:1])), core.expand(150, 8, 8).contiguous(), torch.float32)
+    writers = heads(high[:1], core[None], torch.float32)
+    plain = composition.measured_again
+
+    def watched(squares, where, *sides):
+        marked.append(where)
+        return plain(squares, where, *sides)
+
+    monkeypatch.setattr(composition, "measured_again", watched)
+    pairs = gram_pairs([readers], [1], [writers], d)
+    A, B = dense(readers), dense(writers)
+    square = (A * B).sum((-1, -2))
+    error = composition.NOISE * torch.finfo(torch.float32).eps * A.flatten(1).norm(dim=1) * B.norm()
+    size = (A.diagonal(dim1=-2, dim2=-1).sum(-1) * B[0].trace()).sqrt()
+    off = torch.maximum(error / square, error / (2 * square.sqrt() * size) / (composition.SHARP * pairs.baseline))
+    sure = (off - 1).abs() > 0.02
+    assert torch.equal(marked[0][sure, 0], (off > 1)[sure])
+    assert 20 < (off > 1).sum() < 130 and sure.sum() > 140
+    agree(pairs.score[:, 0], square.sqrt() / size, 1e-2)
+
+
 def test_orthogonal_wide_matrices_score_zero_in_float32():
     d = 64
     Q = torch.linalg.qr(normal(d, d)).Q
