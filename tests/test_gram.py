@@ -137,6 +137,14 @@ def test_orthogonal_heads_score_zero_in_float32(d, monkeypatch):
     assert (gram_pairs([reader], [6], [writer], d).score > 1e-4 * pairs.baseline).any()
 
 
+def test_measuring_again_replaces_the_pairs_that_are_marked_and_no_others():
+    readers, writers = sides()
+    every = torch.einsum("aij,bij->ab", *(torch.cat(list(map(dense, side))) for side in (readers, writers)))
+    where = torch.rand(every.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    found = composition.measured_again(torch.zeros_like(every), where, readers, writers)
+    agree(found, every * where)
+
+
 def test_pairs_are_measured_again_where_a_score_could_be_off_by_more_than_a_share_of_the_baseline(monkeypatch):
     """The square's error is at most ε: the score's is ε / (2 √square ‖R‖‖W‖). Of heads that leak into each other."""
     d, marked = 64, []
