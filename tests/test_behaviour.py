@@ -21,7 +21,7 @@ from pathsum.behaviour.attention import (
 )
 from pathsum.behaviour.bigrams import compare_bigrams, frequent_pairs, spearman
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
-from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses
+from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses, run_losses
 from pathsum.errors import TextError
 from pathsum.paths.logits import expand
 from pathsum.runs.attention import soft_cap
@@ -215,6 +215,16 @@ def test_losses_are_the_oracles():
     run = recorded(case)
     found = next_token_losses(run.logits, case.tokens).mean().item()
     assert found == pytest.approx(oracle.loss(case.recorded.logits, case.tokens.tolist()))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2"])
+@pytest.mark.parametrize("at_once", [1, 25, 10**6])
+def test_losses_without_all_logits_at_once_are_those_of_the_logits(name, at_once, monkeypatch):
+    case = BY_NAME[name]
+    tokens = torch.stack([case.tokens, case.tokens.flip(0)])
+    run = run_weights(Model("m", case.weights), case.weights, tokens)
+    monkeypatch.setattr("pathsum.behaviour.losses.AT_ONCE", at_once)
+    agree(run_losses(run), next_token_losses(run.logits, tokens))
 
 
 def test_the_in_context_score_compares_the_500th_token_with_the_50th():
