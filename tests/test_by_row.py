@@ -32,6 +32,7 @@ def test_every_row_has_its_largest_in_order_and_ties_by_column(seed, k, shape, s
     m, n, r = shape
     left, right = ((torch.randn(size, generator=generator) * spread).round() for size in ((m, r), (r, n)))
     blocks = list(largest_by_row(left, right, k, block))
+    assert all(len(one.values) * n <= max(block, n) for one in blocks)
     assert [one.first for one in blocks] == list(np.cumsum([0, *(len(one.values) for one in blocks)])[:-1])
     found = [row for one in blocks for row in listed(one.values, one.columns)]
     assert found == brute_force(left.numpy() @ right.numpy(), k)
