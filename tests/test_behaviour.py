@@ -19,7 +19,7 @@ from pathsum.behaviour.attention import (
     repeated_tokens,
     start_token_rest,
 )
-from pathsum.behaviour.bigrams import compare_bigrams, frequent_pairs, spearman
+from pathsum.behaviour.bigrams import compare_bigrams, direct_log_probabilities, frequent_pairs, spearman
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses, run_losses
 from pathsum.errors import TextError
@@ -232,7 +232,9 @@ def test_the_in_context_score_compares_the_500th_token_with_the_50th():
 
     spec = dataclasses.replace(BY_NAME["one_layer"].spec, n_ctx=2048)
     assert in_context_tokens(spec, 2048) == (50, 500)
+    assert in_context_tokens(spec, 500) == (50, 500) and in_context_tokens(spec, 499) == (49, 499)
     assert in_context_tokens(dataclasses.replace(spec, n_ctx=256), 300) == (25, 256)
+    assert in_context_tokens(spec, 10) == (2, 10)
     losses = torch.zeros(3, 511)
     losses[:, 48], losses[:, 498] = 5.0, 2.0
     assert in_context_score(losses, 50, 500).tolist() == [-3.0] * 3
@@ -269,6 +271,35 @@ def test_kl_is_the_loss_beyond_the_entropy_of_the_direct_path():
         logits = case.arrays["W_U"] @ x + case.arrays["b_U"]
         total += math.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[second]
     assert found.loss == pytest.approx(total / 499, rel=1e-6)
+
+
+@pytest.mark.parametrize("at_once", [1, 33, 10**6])
+def test_bigrams_are_compared_a_block_of_tokens_at_a_time_and_ranks_of_those_seen_often(at_once, monkeypatch):
+    from scipy.stats import spearmanr
+
+    monkeypatch.setattr("pathsum.behaviour.bigrams.AT_ONCE", at_once)
+    case = BY_NAME["zero_layers_normed"]
+    # Tokens 1, 3 and 8 are absent, 7 is followed 19 times and 2 as often as it takes: 20.
+    tokens = torch.tensor([[0, 4, 5, 6, 9, 10, 0, 0, 4, 4, 6, 5] * 10 + [7, 0] * 19 + [2, 10, 2, 0] * 10 + [0]])
+    found = compare_bigrams(case.weights, tokens)
+    table = direct_log_probabilities(case.weights, torch.arange(case.spec.d_vocab)).numpy()
+    pairs = list(itertools.pairwise(tokens[0].tolist()))
+    assert found.tokens == len(pairs)
+    assert found.loss == pytest.approx(-np.mean([table[pair] for pair in pairs]))
+    counts = np.zeros((case.spec.d_vocab, case.spec.d_vocab))
+    for pair in pairs:
+        counts[pair] += 1
+    often = [token for token in range(case.spec.d_vocab) if counts[token].sum() >= 20]
+    assert counts[7].sum() == 19 and counts[2].sum() == 20
+    ranks = [spearmanr(counts[token], table[token]).statistic for token in often]
+    assert found.rank_correlation == pytest.approx(np.mean(ranks))
+    seconds = counts.sum(0)[counts.sum(0) > 0] / len(pairs)
+    assert found.unigram_entropy == pytest.approx(-(seconds * np.log(seconds)).sum())
+
+
+def test_one_token_has_no_bigrams():
+    with pytest.raises(TextError, match=r"1 token\(s\); bigrams need at least 2"):
+        compare_bigrams(BY_NAME["zero_layers_normed"].weights, torch.zeros(3, 1, dtype=torch.long))
 
 
 def test_frequent_pairs_are_counted_and_stand_beside_the_direct_path(monkeypatch):
