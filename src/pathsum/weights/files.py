@@ -7,6 +7,7 @@ Mappings are annotated `Mapping[str, Any]`, of tensors: a run-time check of thei
 """
 
 import json
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
@@ -110,9 +111,11 @@ def read_pickled(path: Path) -> dict[str, Any]:
             warnings.simplefilter("ignore", UserWarning)  # of pickles the loader may not take: it says so by an error
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
     except Exception as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
+        # Of torch's page-long message the cause alone: the rest is how to switch the safety off.
+        why = re.search(r"WeightsUnpickler error:\s*([^\n]+)", str(error))
+        said = why[1] if why else (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
-            f"{path} ({path.stat().st_size} bytes) cannot be read as plain tensors ({said[0]}); pathsum runs no code "
+            f"{path} ({path.stat().st_size} bytes) cannot be read as plain tensors ({said}); pathsum runs no code "
             "from a checkpoint: save a state_dict of tensors, or safetensors"
         ) from error
     if not isinstance(found, dict):
