@@ -136,7 +136,7 @@ def recipe(name: str, **changes: Any) -> Recipe:
     3
     """
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.4)
+        near = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise TrainingError(f"no recipe {name!r}: {hint}recipes are {', '.join(RECIPES)}")
     given = {field: value for field, value in changes.items() if value is not None}
