@@ -19,7 +19,7 @@ from pathsum.behaviour.attention import (
     repeated_tokens,
     start_token_rest,
 )
-from pathsum.behaviour.bigrams import compare_bigrams, direct_log_probabilities, frequent_pairs, spearman
+from pathsum.behaviour.bigrams import bigram_counts, compare_bigrams, direct_log_probabilities, frequent_pairs, spearman
 from pathsum.behaviour.induction import copying_on_sequence, removal_losses, repeat_rows
 from pathsum.behaviour.losses import in_context_score, in_context_tokens, next_token_losses, run_losses
 from pathsum.errors import TextError
@@ -225,6 +225,7 @@ def test_losses_without_all_logits_at_once_are_those_of_the_logits(name, at_once
     run = run_weights(Model("m", case.weights), case.weights, tokens)
     monkeypatch.setattr("pathsum.behaviour.losses.AT_ONCE", at_once)
     agree(run_losses(run), next_token_losses(run.logits, tokens))
+    assert run_losses(run_weights(Model("m", case.weights), case.weights, tokens[:, :1])).shape == (2, 0)
 
 
 def test_the_in_context_score_compares_the_500th_token_with_the_50th():
@@ -300,6 +301,7 @@ def test_bigrams_are_compared_a_block_of_tokens_at_a_time_and_ranks_of_those_see
 def test_one_token_has_no_bigrams():
     with pytest.raises(TextError, match=r"1 token\(s\); bigrams need at least 2"):
         compare_bigrams(BY_NAME["zero_layers_normed"].weights, torch.zeros(3, 1, dtype=torch.long))
+    assert bigram_counts(torch.tensor([[3, 1], [3, 1]]), 11).tolist() == [[3, 1, 2]]
 
 
 def test_frequent_pairs_are_counted_and_stand_beside_the_direct_path(monkeypatch):
