@@ -141,6 +141,10 @@ def test_own_token_ranks_count_strictly_larger_outputs(entries):
     some = torch.tensor([7, 2, 5])
     part = LowRank(circuit.left, circuit.right[:, some])
     assert own_token_ranks(part, some, entries).tolist() == [expected[i] for i in some.tolist()]
+    silent = circuit.right.clone()
+    silent[:, 4] = 0
+    ranks = own_token_ranks(LowRank(circuit.left, silent), None, entries)
+    assert ranks.isnan().tolist() == [token == 4 for token in range(len(expected))]
     assert own_token_ranks(circuit * 0.0, None, entries).isnan().all()
 
 

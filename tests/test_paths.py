@@ -167,6 +167,7 @@ def test_every_path_is_read_back_from_its_name(case):
         ("embed → L9H0", "no head L9H0"),
         ("embed → L1H0 → L1H1", "later layer"),
         ("L1.bias → L1H0", "later layer"),
+        ("unembed.bias → L2H0", "later layer"),
         ("nowhere → L1H0", "sources are embed"),
         ("embed → 3", "written like L1H6"),
     ],
