@@ -94,6 +94,10 @@ def test_a_bound_is_asked_for():
     with pytest.raises(ExpansionTooLarge, match=r"max_order=.*limit="):
         expansion.terms(limit=10)
     assert {term.query.count("→") for term in expansion.terms(max_order=1)} == {0, 1}
+    few = len({term.query for term in expansion.terms(max_order=1)} - {"positions", "bias"})
+    assert few < paths and sum(1 for _ in expansion.terms(max_order=1, limit=few**2))
+    with pytest.raises(ExpansionTooLarge, match=f"{few**2:,} pairs"):
+        expansion.terms(max_order=1, limit=few**2 - 1)
 
 
 def test_an_unknown_head_is_named():

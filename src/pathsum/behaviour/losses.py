@@ -34,7 +34,7 @@ def losses_at(
     for rows in torch.arange(len(targets)).split(max(1, AT_ONCE // weights.spec.d_vocab)):
         capped = soft_cap(logits(ends, residual[rows], scale[rows]), cap)
         found.append(cross_entropy(capped, targets[rows], reduction="none"))
-    return torch.cat(found) if found else residual.new_empty(0)
+    return torch.cat(found)
 
 
 def residual_losses(
