@@ -11,7 +11,7 @@ import oracle
 import pathsum
 from cases import CASES, Case, agree, case
 from pathsum.circuits.positional import positional_scores
-from pathsum.circuits.tables import layer_OV, layer_QK
+from pathsum.circuits.tables import layer_OV, layer_QK, left_out
 from pathsum.errors import CheckpointError, MissingTensor, NotApplicable
 from pathsum.paths.logits import expand, path_taps
 from pathsum.paths.scores import expand_scores
@@ -324,6 +324,7 @@ def test_readings_of_tap_0_say_so_and_the_reading_of_all_taps_does_not():
     line = "QK from weights alone leaves out the scales of the norms of queries and keys and taps beyond 0 of keys (L0)"
     assert line in pathsum.spectra(smeared, delta=1).approximate
     assert "taps" not in pathsum.taps(smeared, delta=1).approximate
+    assert "taps beyond 0" in left_out(smeared.weights)["L0"] and "taps" not in left_out(smeared.weights, True)["L0"]
     assert pathsum.spectra(convolution).approximate == (
         "QK from weights alone leaves out taps beyond 0 of queries, keys, values (every layer)"
     )

@@ -72,6 +72,8 @@ def test_folding_leaves_no_gain_anywhere_and_no_bias_before_a_matrix_that_reads(
         assert {norm.gain for norm in (block.post_attention_norm, block.post_mlp_norm)} == {None}
         assert {norm.gain for norm in (block.q_norm, block.k_norm)} == {None}
     assert {norm.gain for norm in norms} == {None} == {norm.bias for norm in norms}
+    ones = torch.ones(2, case.spec.d_model, dtype=torch.float64)
+    assert all(norm.folded and norm.matrix(ones) is ones and norm.offset(ones) is None for norm in norms)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.spec.norm == "layer"], ids=repr)
