@@ -122,6 +122,12 @@ def test_a_run_measures_judges_and_uses_again_what_is_there(tiny, tmp_path):
     }
 
 
+def test_results_name_a_real_model_without_the_place_it_lies_at(tmp_path):
+    (tmp_path / "model.gguf").touch()
+    named = [claim_run._named(one) for one in (str(tmp_path / "model.gguf"), "hf:owner/name", None)]
+    assert named == ["model.gguf", "hf:owner/name", None]
+
+
 def test_experiments_keep_checkpoints_only_where_they_are_read(tiny, tmp_path):
     some = [
         Experiment("a", "one-layer", "one layer", TINY),

@@ -212,9 +212,14 @@ def _manifest(models: list[Trained], full: bool, sources: Sequence[str | Path], 
     recipes = {one.experiment: one.recipe.to_dict() | {"seed": "0 …"} for one in models}
     return {
         "run": "full" if full else "quick", "texts": [Path(source).name for source in sources],
-        "text_sha256": first["text"]["sha256"], "real_model": real, "recipes": recipes,
+        "text_sha256": first["text"]["sha256"], "real_model": _named(real), "recipes": recipes,
         "models": sorted({one.folder.name for one in models}),
         "training_seconds": round(sum(one.facts["seconds"] for one in models), 1), "cores": os.cpu_count(),
         "versions": {name: importlib.metadata.version(name) for name in ("pathsum", "torch", "polars")},
         "python": platform.python_version(),
     }  # fmt: skip
+
+
+def _named(real: str | None) -> str | None:
+    """A model's name, of a file or folder without the place it lies at."""
+    return Path(real).name if real is not None and Path(real).exists() else real
