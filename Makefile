@@ -62,6 +62,7 @@ picture: setup
 docs: .venv/.docs
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/equations.py
+	$(BIN)/python docs/claims_measured.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 setup: .venv/.installed

@@ -9,7 +9,7 @@ from scipy import stats
 from pathsum.report.claims import claims_dict, claims_summary, write_claims
 from pathsum.study import claim_models, claim_run
 from pathsum.study.claims import CLAIMS
-from pathsum.study.estimates import T_975, Estimate, change_point, estimate
+from pathsum.study.estimates import T_975, Estimate, change_point, estimate, share
 from pathsum.study.experiments import Experiment, folder_name, trained
 from pathsum.training.recipe import recipe
 
@@ -22,6 +22,15 @@ def test_intervals_are_students(values):
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.03 * (high - low))
     if len(values) <= 31:
         assert (found.low, found.high) == pytest.approx((low, high), rel=1e-3)
+
+
+@pytest.mark.parametrize(("so", "n"), [(10, 10), (9, 10), (0, 3), (1, 2), (27, 40)])
+def test_shares_of_seeds_have_wilsons_interval(so, n):
+    found = share([1.0] * so + [0.0] * (n - so))
+    expected = stats.binomtest(so, n).proportion_ci(0.95, "wilson")
+    assert (found.mean, found.low, found.high) == pytest.approx((so / n, expected.low, expected.high), abs=1e-6)
+    assert 0 <= found.low <= found.mean <= found.high <= 1 and found.count == n
+    assert share([1.0]) == Estimate(1.0, None, None, 1) and share([]) is None
 
 
 def test_quantiles_are_scipys():

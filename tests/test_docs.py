@@ -13,11 +13,12 @@ from pathsum.weights.families import FAMILIES
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_page_of_readings_is_the_catalogues():
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
-    assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run python docs/generate.py"
+@pytest.mark.parametrize("name", ["generate", "claims_measured"])
+def test_generated_pages_are_those_of_the_catalogue_and_of_the_results(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), f"run python docs/{name}.py"
 
 
 def test_the_readme_names_every_reading_with_its_section():

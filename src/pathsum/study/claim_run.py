@@ -7,6 +7,7 @@
 Everything there is used again: a run that was stopped goes on, and a full one uses what a quick one made.
 """
 
+import datetime
 import hashlib
 import importlib.metadata
 import json
@@ -26,7 +27,7 @@ from pathsum.study import claim_measures as measures
 from pathsum.study.claim_models import BUILTIN, DEPTHS, FULL, QUICK, depth_experiment
 from pathsum.study.claim_training import OVER_TRAINING, over_training
 from pathsum.study.claims import CLAIMS, Claim, Verdict
-from pathsum.study.estimates import Estimate, estimate
+from pathsum.study.estimates import Estimate, estimate, share
 from pathsum.study.experiments import Experiment, Trained, trained
 from pathsum.study.processes import in_processes
 from pathsum.study.subject import Subject
@@ -39,6 +40,8 @@ MEASURES_VERSION = 3
 SEQUENCES = 64
 """Contexts of text that checkpoints are read on."""
 REAL = "real model"
+SHARES_OF_SEEDS = ("induction_formed", "corner", "previous_token_alone")
+"""Quantities that are 1 or 0 of a model."""
 Progress = Callable[[str, int, int, str], None]
 """Called with (stage, done, in all, name of the one done last)."""
 
@@ -186,7 +189,8 @@ def _estimates(table: pl.DataFrame) -> dict[tuple[str, str], Estimate]:
     found = {}
     last = table.filter(pl.col("tokens").is_null() & pl.col("note").is_null())
     for (experiment, quantity), frame in last.group_by("experiment", "quantity", maintain_order=True):
-        if (one := estimate(frame["value"].to_list())) is not None:
+        over_seeds = share if str(quantity) in SHARES_OF_SEEDS else estimate
+        if (one := over_seeds(frame["value"].to_list())) is not None:
             found[str(experiment), str(quantity)] = one
     return found
 
@@ -216,7 +220,7 @@ def _manifest(models: list[Trained], full: bool, sources: Sequence[str | Path], 
         "models": sorted({one.folder.name for one in models}),
         "training_seconds": round(sum(one.facts["seconds"] for one in models), 1), "cores": os.cpu_count(),
         "versions": {name: importlib.metadata.version(name) for name in ("pathsum", "torch", "polars")},
-        "python": platform.python_version(),
+        "python": platform.python_version(), "date": datetime.date.today().isoformat(),
     }  # fmt: skip
 
 

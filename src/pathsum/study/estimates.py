@@ -45,6 +45,21 @@ def estimate(values: Sequence[float | int]) -> Estimate | None:
     return Estimate(mean, mean - half, mean + half, n)
 
 
+def share(values: Sequence[float | int]) -> Estimate | None:
+    """The share of seeds of which something is so (values 1 and 0), with Wilson's interval, which stays in [0, 1].
+
+    `(p + z²/2n ± z √(p (1 − p)/n + z²/4n²)) / (1 + z²/n)`, z = 1.960. None where there are no values.
+    """
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if len(known) < 2:
+        return estimate(known)
+    n, p, z = len(known), math.fsum(known) / len(known), 1.959964
+    middle, wide = p + z**2 / (2 * n), z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    low, high = ((middle + side * wide) / (1 + z**2 / n) for side in (-1, 1))
+    # Rounding must not leave p outside.
+    return Estimate(p, max(min(low, p), 0.0), min(max(high, p), 1.0), n)
+
+
 def change_point(tokens: Sequence[float | int], values: Sequence[float | int], least: float) -> float | None:
     """Where a series comes halfway from its first to its last value for good, in log₂ of tokens seen.
 
