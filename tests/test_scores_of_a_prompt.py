@@ -165,13 +165,6 @@ def test_the_page_shows_what_its_command_prints(capsys, monkeypatch):
     assert numbers(shown) == pytest.approx(numbers(printed), abs=0.11)
 
 
-def test_the_example_of_the_page_runs(capsys):
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-    exec(compile(example, "scores.md", "exec"), {"__name__": "example"})
-    printed = capsys.readouterr().out
-    assert printed.startswith("Id ⊗ A^{L0H10} ⊗ W_Eᵀ W_QK^{L1H3} W_OV^{L0H10} W_E 0.9")
-
-
 def test_the_score_is_drawn_as_heat_maps_of_its_rows(capsys, tmp_path):
     result = prompt_scores(pathsum.open("two-layer-small"), "the cat sat on the mat", "L1H1")
     data = [row for rows in score_heat_maps(result.rows()).to_dict()["datasets"].values() for row in rows]

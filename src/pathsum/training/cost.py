@@ -14,7 +14,7 @@ class Cost:
     operations: float
     """Multiplications and additions, each one operation."""
 
-    def hours(self, devices: int, rate: float, share: float) -> float:
+    def hours(self, devices: int, rate: float | int, share: float | int) -> float:
         """On so many devices of `rate` operations a second, of which a `share` is reached."""
         return self.operations / (devices * rate * share) / 3600
 
