@@ -13,7 +13,11 @@ def read(model: str) -> Callable[[], None]:
 
     def once() -> None:
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-            main(["read", model, "--out", folder])
+            try:
+                main(["read", model, "--out", folder])
+            except SystemExit as stopped:
+                if stopped.code:
+                    raise RuntimeError(f"pathsum read {model} failed") from stopped
 
     return once
 

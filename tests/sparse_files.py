@@ -23,7 +23,7 @@ def sparse_checkpoint(folder: Path, n_layers: int, d: int, d_mlp: int) -> Path:
     for name, shapes in shards.items():
         write_holes(folder / name, shapes)
     weight_map = {tensor: name for name, shapes in shards.items() for tensor in shapes}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return folder
 
 
