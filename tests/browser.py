@@ -47,7 +47,7 @@ def opened(browser, url: str, allowed: str | None = None, **options) -> Iterator
 
     context.route("**/*", route)
     page = context.new_page()
-    page.set_default_timeout(120_000)
+    page.set_default_timeout(300_000)
     page.on("pageerror", lambda error: failed.append(str(error)))
     page.on("console", lambda message: failed.append(message.text) if message.type == "error" else None)
     page.goto(url)

@@ -23,7 +23,7 @@ from report.conftest import HOSTILE
 
 PAGES = ("", "heads", "head?head=L1H1", "composition", "attention", "paths", "readings?reading=composition")
 
-PATIENCE = 120_000
+PATIENCE = 300_000
 """Milliseconds."""
 
 
