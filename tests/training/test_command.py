@@ -120,3 +120,12 @@ def test_an_interrupted_run_says_how_to_go_on(
         train("two-layer-small", tmp_path / "out")
     assert stopped.value.exit_code == 130
     assert "--resume goes on" in capsys.readouterr().err
+
+
+def test_a_dry_run_needs_no_folder_and_training_does(capsys, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    train("two-layer-small", dry_run=True)
+    assert "M parameters" in capsys.readouterr().out
+    with pytest.raises(typer.BadParameter, match="name a folder"):
+        train("two-layer-small")
+    assert not list(tmp_path.iterdir())

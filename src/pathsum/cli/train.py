@@ -18,7 +18,9 @@ def train(
             "one-layer-smeared-small or one-layer-convolution-small."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the trained model and its checkpoints.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the trained model and its checkpoints; needed but for --dry-run.")
+    ] = None,
     text: Annotated[
         list[str] | None,
         typer.Option(
@@ -91,6 +93,8 @@ def train(
     if dry_run:
         print(taken(cost(chosen)))
         return
+    if out is None:
+        raise typer.BadParameter("name a folder for the trained model", param_hint="--out")
     try:
         facts = train_recipe(chosen, out, text or ["python"], settings, resume, vocabulary=vocabulary)
     except KeyboardInterrupt:
