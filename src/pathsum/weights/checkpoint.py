@@ -12,7 +12,7 @@ from torch import Tensor
 from pathsum.errors import CheckpointError, MissingTensor, PathsumError
 from pathsum.weights import hub
 from pathsum.weights.families import FAMILIES, Family, family_named
-from pathsum.weights.families.family import read_family
+from pathsum.weights.families.tensors import read_family
 from pathsum.weights.files import SafetensorsFile, Shards, read_json, read_pickled
 from pathsum.weights.model import Model
 from pathsum.weights.shapes import check_names, check_shape, expected_shape, required_shapes, shapes
