@@ -1,4 +1,4 @@
-"""Writes `docs/claims-measured.md` from `docs/claims/claims.json`, the results of a full run.
+"""Writes `docs/claims-measured.md`, and its figures, from the results of a full run in `docs/claims`.
 
 `make docs` runs it; a test holds the page to the file.
 """
@@ -7,7 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "claims" / "claims.json"
+import polars as pl
+
+from pathsum.report.figures import save_figure
+from pathsum.report.figures.claims import claim_figures
+from pathsum.report.gallery import Drawing
+
+FOLDER = Path(__file__).parent / "claims"
+RESULTS = FOLDER / "claims.json"
 PAGE = Path(__file__).with_name("claims-measured.md")
 
 
@@ -19,7 +26,14 @@ def page() -> str:
         for one in found["claims"]
     ]
     table = "\n".join(["| claim | verdict | by the rule |", "|---|---|---|", *verdicts])
-    return f"{_start(found['manifest'])}\n{table}\n\n" + "\n".join(_section(claim) for claim in found["claims"])
+    drawn = drawings()
+    sections = [_section(claim, drawn.get(claim["claim"], [])) for claim in found["claims"]]
+    return f"{_start(found['manifest'])}\n{table}\n\n" + "\n".join(sections)
+
+
+def drawings() -> dict[str, list[Drawing]]:
+    """The figures of each claim."""
+    return claim_figures(pl.read_csv(FOLDER / "measurements.csv", infer_schema_length=None))
 
 
 def _start(told: dict[str, Any]) -> str:
@@ -32,10 +46,10 @@ def _start(told: dict[str, Any]) -> str:
 source of Python {told["python"]}'s standard library (sha256 {told["text_sha256"][:12]}…), trained two at once, each in
 one thread, in {hours:.1f} hours summed over models; {versions}.
 
-[What is asked, and why the rules are what they are](claims.md). The page with figures is
-[claims.html](claims/claims.html), every number is in [measurements.csv](claims/measurements.csv), and what the models
-were trained with in [claims.json](claims/claims.json). Intervals are 95 % over seeds (Student's t). Generated from the
-results by `docs/claims_measured.py`.
+[What is asked, and why the rules are what they are](claims.md). Every number is in
+[measurements.csv](claims/measurements.csv), and what the models were trained with in [claims.json](claims/claims.json).
+Intervals are 95 % over seeds (Student's t, of shares of seeds Wilson's). Generated from the results by
+`docs/claims_measured.py`.
 """
 
 
@@ -44,9 +58,11 @@ def _anchor(title: str) -> str:
     return "-".join(kept.split())
 
 
-def _section(claim: dict[str, Any]) -> str:
+def _section(claim: dict[str, Any], drawn: list[Drawing]) -> str:
     said = f"{claim['says']} Paper: {claim['paper_section']}. **{claim['verdict'].capitalize()}.**"
     head = f"## {claim['title']}\n\n{said}\n"
+    for one in drawn:
+        head += f"\n![{one.title}](claims/{one.name}.svg)\n\n*{one.title}.* {one.caption}\n"
     if not claim["estimates"]:
         return head
     rows = [
@@ -68,4 +84,6 @@ def _interval(one: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    for one in (drawing for some in drawings().values() for drawing in some):
+        save_figure(one.figure, FOLDER / f"{one.name}.svg")
     PAGE.write_text(page(), encoding="utf-8")
