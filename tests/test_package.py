@@ -13,7 +13,10 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 import pytest
 
 import pathsum
+from pathsum.errors import NotApplicable
 from pathsum.study.catalogue import BY_NAME, READINGS
+from pathsum.study.reading import SHARED
+from pathsum.study.subject import Subject
 
 EXPORTED = [
     "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigram_pairs", "bigrams", "bugs",
@@ -95,6 +98,28 @@ def test_every_reading_says_what_it_needs_where_it_is_from_and_what_its_columns_
     assert all(f"{column.name}" in doc and column.meaning in doc for column in reading.columns)
     own = [name for name in inspect.signature(reading.function).parameters if name != "subject"]
     assert set(own) < set(inspect.signature(function).parameters)
+
+
+class Watched(Subject):
+    """A subject that notes which of its shared arguments are used."""
+
+    def __getattribute__(self, name: str):
+        if name in SHARED:
+            self.__dict__.setdefault("used", set()).add(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda r: r.name)
+def test_a_reading_takes_what_its_numbers_depend_on_and_nothing_else(reading):
+    model, text = pathsum.open("two-layer-small"), "One fish two fish red fish blue fish. " * 20
+    subject = Watched(model, text, context=40, batch=1, block=16)
+    subject.__dict__["used"] = set()
+    with contextlib.suppress(NotApplicable):
+        reading.function(subject)
+    assert subject.__dict__["used"] <= {*reading.shared}
+    for name in {*SHARED} - {*reading.shared}:
+        with pytest.raises(TypeError, match=rf"{reading.name}\(\) takes no '{name}'; it takes "):
+            getattr(pathsum, reading.name)(model, **{name: 1})
 
 
 def test_public_functions_have_docstrings():

@@ -66,12 +66,10 @@ def _show(result: "Result", limit: int) -> None:
 
 
 def _shared(reading: Reading) -> list[inspect.Parameter]:
-    """What every reading takes, and what those take that run a text or random tokens."""
+    """What every reading takes, and what says what it reads."""
+    of_all = {"text": (TEXT, None), "sequences": (SEQUENCES, None), "context": (CONTEXT, None), "seed": (SEED, 0)}
     taken: dict[str, tuple[Any, Any]] = {"model": (MODEL, inspect.Parameter.empty)}
-    if "text" in reading.needs:
-        taken |= {"text": (TEXT, None), "sequences": (SEQUENCES, None), "context": (CONTEXT, None)}
-    if "random tokens" in reading.needs or "seed" in OPTIONS.get(reading.name, {}):
-        taken |= {"seed": (SEED, 0)}
+    taken |= {name: option for name, option in of_all.items() if name in reading.shared}
     taken |= {"as_json": (JSON, False), "csv": (CSV, False), "limit": (LIMIT, 40), "figure": (FIGURE, None)}
     kind = inspect.Parameter.KEYWORD_ONLY
     return [inspect.Parameter(name, kind, default=default, annotation=how) for name, (how, default) in taken.items()]

@@ -79,14 +79,13 @@ def _parameter(reading: Reading, option: inspect.Parameter) -> Parameter:
 
 
 def _shared(reading: Reading) -> list[Parameter]:
-    found = []
-    if "text" in reading.needs:
-        found.append(Parameter("text", "text", None, "Text to read the model on. Default: Python's standard library."))
-        found.append(Parameter("sequences", "number", None, "Contexts of text to run. Default: up to 16."))
-        found.append(Parameter("context", "number", None, "Tokens in a context. Default: the model's, at most 512."))
-    if "random tokens" in reading.needs or "seed" in OPTIONS.get(reading.name, {}):
-        found.append(Parameter("seed", "number", 0, "Of what is random."))
-    return found
+    of_all = (
+        Parameter("text", "text", None, "Text to read the model on. Default: Python's standard library."),
+        Parameter("sequences", "number", None, "Contexts of text to run. Default: up to 16."),
+        Parameter("context", "number", None, "Tokens in a context. Default: the model's, at most 512."),
+        Parameter("seed", "number", 0, "Of what is random."),
+    )
+    return [one for one in of_all if one.name in reading.shared]
 
 
 def _value(reading: str, parameter: Parameter, text: str) -> Any:

@@ -75,7 +75,7 @@ READINGS: tuple[Reading, ...] = (
          Column("own_token_rank_error", NUMBER, "its standard error; 0: every token was ranked"),
          Column("own_token_top", NUMBER, "share of tokens that are their own largest output"),
          Column("own_token_top_error", NUMBER, "its standard error")),
-        "weights_only", shows_qk=True,
+        "weights_only", shows_qk=True, also=("seed",),
     ),
     Reading(
         "eigenvalues", "Eigenvalues of OV and QK circuits", "Summarizing OV/QK Matrices", ("weights",),
@@ -103,7 +103,7 @@ READINGS: tuple[Reading, ...] = (
          Column("ceiling", NUMBER, "largest score any relative rotation allows", "O"),
          Column("z", NUMBER, "‖RW‖² in standard deviations of a random rotation", "O"),
          Column("effect", NUMBER, "score − baseline; negative: the heads avoid each other", "O")),
-        "composition", shows_qk=True, optional=TOKEN_METRIC + CONTROLS,
+        "composition", shows_qk=True, optional=TOKEN_METRIC + CONTROLS, also=("seed",),
     ),
     Reading(
         "matching", "Matching score of induction pairs", "Checking the Mechanistic Theory", ("weights",),
@@ -125,7 +125,7 @@ READINGS: tuple[Reading, ...] = (
                 "pairs of tokens, centred over distances"),
          Column("spread", "score", "standard deviation over destinations; rotary: over pairs of tokens"),
          Column("matching_score", NUMBER, "rotary: Σλ/Σ|λ| of W_Eᵀ W_QK(Δ) W_E at Δ = lag")),
-        "weights_only", shows_qk=True,
+        "weights_only", shows_qk=True, also=("context",),
     ),
     Reading(
         "pointer", "Pointer arithmetic", "Induction Heads", ("weights",),

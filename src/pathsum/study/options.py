@@ -17,7 +17,6 @@ OPTIONS: dict[str, dict[str, str]] = {
         "own; or rms, the root mean square over all.",
         "erratum": "Also show the scores of the paper's first diagram, with its cyclic permutation.",
         "sampled": "Also show the paper's own baseline: the mean over random matrices.",
-        "seed": "Of the random matrices.",
         "writers": "heads; or all: embedding, positions and MLPs too.",
         "readers": "heads; or all: MLPs and the unembedding too.",
         "metric": "tokens: the same numbers also in the basis in which tokens are spread evenly.",

@@ -9,6 +9,9 @@ Rows = list[dict[str, Any]]
 """A table as a reading makes it: one dictionary a row."""
 Needs = Literal["shapes", "weights", "random tokens", "text"]
 Invariance = Literal["GL", "O"]
+TEXT, RANDOM = ("text", "bos", "sequences", "context", "seed"), ("batch", "block", "seed")
+SHARED = ("text", "bos", "sequences", "context", "batch", "block", "seed")
+"""What says what is read, not how: fields of `Subject`."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,14 @@ class Reading:
     """Columns that options add, and what those are invariant under."""
     in_report: bool = True
     """Part of `pathsum read`; False for what costs too much to run unasked."""
+    also: tuple[str, ...] = ()
+    """Of `SHARED`, what its numbers depend on besides the text or the random tokens that it needs."""
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Those of `SHARED` that its numbers depend on; it takes no others."""
+        used = {*self.also, *(TEXT if "text" in self.needs else ()), *(RANDOM if "random tokens" in self.needs else ())}
+        return tuple(name for name in SHARED if name in used)
 
     @property
     def invariance(self) -> Invariance:

@@ -17,25 +17,19 @@ from pathsum.weights.model import Model, opened
 def public(name: str) -> Callable[..., Result]:
     """The reading of this name, with its options, its words and its columns in its docstring."""
     reading = BY_NAME[name]
+    known = {option.name: option for option in (*_shared(reading), *options_of(reading))}
 
-    def read(
-        model: Model,
-        *,
-        text: str | Sequence[int] | None = None,
-        bos: bool | None = None,
-        sequences: int | None = None,
-        batch: int = 4,
-        block: int | None = None,
-        context: int | None = None,
-        seed: int = 0,
-        **options: Any,
-    ) -> Result:
-        subject = Subject(opened(model, f"{name}()"), text, None, bos, sequences, batch, block, context, seed)
-        return read_one(name, subject, **options)
+    def read(model: Model, **given: Any) -> Result:
+        opened(model, f"{name}()")
+        if unknown := sorted(set(given) - set(known)):
+            raise TypeError(f"{name}() takes no {unknown[0]!r}; it takes {', '.join(known) or 'the model alone'}")
+        subject = {one: given.pop(one) for one in reading.shared if one in given}
+        return read_one(name, Subject(model, **subject), **given)
 
     read.__name__ = read.__qualname__ = name
     read.__doc__ = _docstring(reading)
-    read.__signature__ = _signature(read, reading)  # type: ignore[attr-defined]
+    subject = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Model)
+    read.__signature__ = inspect.Signature([subject, *known.values()], return_annotation=Result)  # type: ignore[attr-defined]
     return read
 
 
@@ -44,9 +38,10 @@ def options_of(reading: Reading) -> list[inspect.Parameter]:
     return [p for p in inspect.signature(reading.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
-def _signature(read: Callable[..., Result], reading: Reading) -> inspect.Signature:
-    shared = [p for p in inspect.signature(read).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    return inspect.Signature([*shared, *options_of(reading)], return_annotation=Result)
+def _shared(reading: Reading) -> list[inspect.Parameter]:
+    """What says what it reads, as `Subject` has it."""
+    of_subject = inspect.signature(Subject).parameters
+    return [of_subject[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in reading.shared]
 
 
 GIVEN = {
@@ -57,7 +52,12 @@ front (None: as the model was trained).""",
     "random tokens": """\
 Random tokens: `batch` sequences of `block` distinct ones (None: 64 or what fits), thrice, drawn with `seed`.""",
 }
-"""The arguments that all readings have, by what uses them."""
+"""The arguments that readings share, by what needs them."""
+ALSO = {
+    "seed": "`seed`: of what is drawn at random.",
+    "context": "`context`: positions that are looked at (None: what fits).",
+}
+"""Those that a few others take."""
 
 
 def _docstring(reading: Reading) -> str:
@@ -66,6 +66,7 @@ def _docstring(reading: Reading) -> str:
         f"Paper: {PAPER}, “{reading.section}”.\nNeeds {', '.join(reading.needs)}. "
         f"Invariant under {reading.invariance} of the residual basis.",
         *(words for need, words in GIVEN.items() if need in reading.needs),
+        *(words for name, words in ALSO.items() if name in reading.also),
         f"Raises {_errors(reading)}.",
         f"Columns, with their unit (1: a plain number):\n{_columns(reading.columns)}",
         *([f"Columns that options add:\n{_columns(reading.optional)}"] if reading.optional else []),
@@ -77,7 +78,7 @@ def _docstring(reading: Reading) -> str:
 def _errors(reading: Reading) -> str:
     model = "`NotApplicable` for what is no opened model"
     tokens = "`TextError` for a text of fewer than two tokens or a\ncontext that the model does not take"
-    return f"{model}, {tokens}" if {"text", "random tokens"} & {*reading.needs} else model
+    return f"{model}, {tokens}" if {"context", "batch"} & {*reading.shared} else model
 
 
 def _columns(columns: Sequence[Column]) -> str:

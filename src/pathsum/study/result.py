@@ -118,6 +118,8 @@ def manifest(subject: Subject, reading: Reading | None = None, options: dict[str
         if reading is not None and reading.name == "induction":
             sequences, copies = subject.removal_size
             found["random_tokens"] |= {"heads_removed_from": {"sequences": sequences, "copies": copies}}
+    if reading is not None and "context" in reading.also:
+        found["context"] = subject.context_length
     found["seed"] = subject.seed
     found["versions"] = {name: importlib.metadata.version(name) for name in ("pathsum", "torch", "polars")}
     found["python"] = platform.python_version()
