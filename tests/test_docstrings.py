@@ -21,8 +21,8 @@ ROOT = Path(__file__).parent.parent
 PROMPT = "Mr Dursley was proud. Mr D"
 SECTIONS = {*re.findall(r"^## (.+)$", (ROOT / "docs" / "equations.md").read_text(encoding="utf-8"), re.M)}
 """Of the paper, by their titles."""
-NO_TENSORS = ("Attention", "PathsumError", "Spec")
-NO_UNITS = ("Attention", "Family", "LowRank", "PathsumError", "open", "save", "take", "toys")
+NO_TENSORS = ("Attention", "Model", "PathsumError", "Result", "Spec", "errors")
+NO_UNITS = ("Attention", "Family", "LowRank", "Model", "PathsumError", "errors", "open", "save", "take", "toys")
 """Facts, errors, and weights, which have none."""
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

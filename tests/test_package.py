@@ -19,13 +19,14 @@ from pathsum.study.reading import SHARED
 from pathsum.study.subject import Subject
 
 EXPORTED = [
-    "Attention", "Family", "LowRank", "PathsumError", "Rotary", "Spec", "attention", "bigram_pairs", "bigrams", "bugs",
-    "carried", "composition", "cross", "describe", "eigenvalues", "entries", "expand", "expand_scores", "importance",
-    "importance_heads", "importance_layers", "importance_paths", "importance_sources", "in_context", "induction",
-    "log_probability", "logit", "logit_difference", "loss_by_position", "matching", "open", "pointer", "positional",
-    "prompt_expansion", "prompt_lens", "prompt_paths", "prompt_scores", "prompt_table", "reconstruction", "repeats",
-    "run", "run_claims", "save", "series_table", "spectra", "strongest_paths", "sweep", "take", "taps", "toys",
-    "trigrams", "verify", "virtual", "virtual_head",
+    "Attention", "Family", "LowRank", "Model", "PathsumError", "Result", "Rotary", "Run", "Spec", "attention",
+    "bigram_pairs", "bigrams", "bugs", "carried", "composition", "cross", "describe", "eigenvalues", "entries",
+    "errors", "expand", "expand_scores", "importance", "importance_heads", "importance_layers", "importance_paths",
+    "importance_sources", "in_context", "induction", "log_probability", "logit", "logit_difference",
+    "loss_by_position", "matching", "open", "pointer", "positional", "prompt_expansion", "prompt_lens",
+    "prompt_paths", "prompt_scores", "prompt_table", "reconstruction", "repeats", "run", "run_claims", "save",
+    "series_table", "spectra", "strongest_paths", "sweep", "take", "taps", "toys", "trigrams", "verify", "virtual",
+    "virtual_head",
 ]  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def test_editors_complete_what_is_exported():
     (block,) = [node for node in ast.parse(inspect.getsource(pathsum)).body if isinstance(node, ast.If)]
     assert ast.unparse(block.test) == "TYPE_CHECKING"
     imported = [alias.asname for statement in block.body for alias in statement.names]
-    assert sorted([*imported, "toys"]) == EXPORTED
+    assert sorted([*imported, "errors", "toys"]) == EXPORTED
 
 
 def test_importing_pathsum_loads_nothing_heavy():

@@ -56,13 +56,16 @@ if TYPE_CHECKING:
     from pathsum.report.readings import trigrams as trigrams
     from pathsum.report.readings import verify as verify
     from pathsum.report.readings import virtual as virtual
+    from pathsum.runs.run import Run as Run
     from pathsum.runs.run import run as run
     from pathsum.study.claim_run import run_claims as run_claims
+    from pathsum.study.result import Result as Result
     from pathsum.study.sweep import series_table as series_table
     from pathsum.study.sweep import sweep as sweep
     from pathsum.weights.checkpoint import open_model as open  # noqa: A004, F401
     from pathsum.weights.families.family import Family as Family
     from pathsum.weights.families.family import take as take
+    from pathsum.weights.model import Model as Model
     from pathsum.weights.positions import Rotary as Rotary
     from pathsum.weights.saving import save as save
     from pathsum.weights.spec import Attention as Attention
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
 _PROMPTS = ("prompt_expansion", "prompt_lens", "prompt_paths", "prompt_scores", "prompt_table", "verify")
 
 _PLACES = {
+    "errors": ("pathsum.errors", None),
     "PathsumError": ("pathsum.errors", "PathsumError"),
     "LowRank": ("pathsum.lowrank", "LowRank"),
     "Attention": ("pathsum.weights.spec", "Attention"),
@@ -78,6 +82,9 @@ _PLACES = {
     "Rotary": ("pathsum.weights.positions", "Rotary"),
     "Spec": ("pathsum.weights.spec", "Spec"),
     "take": ("pathsum.weights.families.family", "take"),
+    "Model": ("pathsum.weights.model", "Model"),
+    "Result": ("pathsum.study.result", "Result"),
+    "Run": ("pathsum.runs.run", "Run"),
     "open": ("pathsum.weights.checkpoint", "open_model"),
     "save": ("pathsum.weights.saving", "save"),
     "run": ("pathsum.runs.run", "run"),

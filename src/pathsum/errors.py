@@ -10,7 +10,13 @@
     ├── TrainingError            a recipe, a resume or a run folder is wrong
     └── StudyError               a reading or a report could not be made
 
-A message says what is wrong, where (file, tensor, both shapes) and what to do next.
+A message says what is wrong, where (file, tensor, both shapes) and what to do next. Not in the paper.
+
+>>> try:
+...     pathsum.run(pathsum.open("two-layer-small"), "")
+... except pathsum.errors.TextError as error:
+...     print(error)
+the text is empty; give at least one token
 """
 
 

@@ -17,7 +17,14 @@ from pathsum.weights.weights import Weights
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A recorded run. Tokens are `[pos]`, or `[batch, pos]` for several texts of one length."""
+    """A recorded run. Tokens are `[pos]`, or `[batch, pos]` for several texts of one length; logits are in nats.
+
+    `pathsum.run` makes one, or raises `TextError`. Paper: “The Path Expansion Trick”, with the patterns frozen.
+
+    >>> run = pathsum.run(pathsum.open("two-layer-small"), "Mr Dursley was proud. Mr D")
+    >>> print(run.patterns.shape)      # [layer, head, dst, src]
+    torch.Size([2, 4, 14, 14])
+    """
 
     model: Model
     weights: Weights

@@ -23,7 +23,15 @@ from pathsum.weights.tokens import starts_with_bos
 
 @dataclass(frozen=True)
 class Result:
-    """A tidy table and everything its numbers depend on."""
+    """What every reading gives: a tidy table (`frame`, units of its columns in `reading`) and its `manifest`.
+
+    The manifest has everything that the numbers depend on. A reading raises `NotApplicable` where its question makes no
+    sense for the model. Not in the paper.
+
+    >>> found = pathsum.spectra(pathsum.open("two-layer-small"))
+    >>> print(found.frame.shape, found.manifest["units"]["copying_score"], isinstance(found, pathsum.Result))
+    (8, 9) 1 True
+    """
 
     reading: Reading
     frame: pl.DataFrame

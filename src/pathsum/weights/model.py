@@ -15,7 +15,14 @@ from pathsum.weights.weights import Weights
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """An opened model. Weights are raw (nothing folded) and read when asked for."""
+    """An opened model. Weights are raw (nothing folded) and read when asked for; reading raises `CheckpointError`.
+
+    Not in the paper.
+
+    >>> model = pathsum.open("two-layer-small")
+    >>> model
+    Model('two-layer-small': 2 layers × 4 heads, d_model 128, d_head 32, d_vocab 1024, n_ctx 256)
+    """
 
     name: str
     weights: Weights
