@@ -129,11 +129,11 @@ def test_a_run_in_halves_is_expanded_in_float32(case, dtype):
 
 def test_too_many_paths_are_refused_with_the_bound_to_pass():
     expansion = expand(recorded(BY_NAME["gpt2"]))
-    with pytest.raises(ExpansionTooLarge, match=r"max_order=.*limit="):
-        expansion.terms(limit=3)
+    with pytest.raises(ExpansionTooLarge, match=r"max_order=.*most="):
+        expansion.terms(most=3)
     assert all(term.path.order <= 1 for term in expansion.terms(max_order=1))
     assert len(list(expansion.terms(max_order=1))) == expansion.counts(1)
-    assert len(list(expansion.terms(limit=expansion.counts()))) == expansion.counts()
+    assert len(list(expansion.terms(most=expansion.counts()))) == expansion.counts()
 
 
 def test_path_counts_are_binomials_times_powers():

@@ -118,6 +118,6 @@ def test_too_many_paths_and_positions_that_are_not_there_are_refused():
     expansion = expansion_of(BY_NAME["gpt2"])
     readout = expansion.toward(directions(BY_NAME["gpt2"]))
     with pytest.raises(ExpansionTooLarge, match=r"of at most 1 heads.*max_order="):
-        readout.terms(1, limit=3)
+        readout.terms(1, most=3)
     with pytest.raises(NotApplicable, match="no position 7: the text has 7 tokens, 0 to 6"):
         expansion.toward(directions(BY_NAME["gpt2"]), 7)

@@ -251,9 +251,9 @@ def test_what_is_not_listed_is_told():
 def test_a_bound_is_asked_for(monkeypatch):
     at = expansion_of(BY_NAME["three_layers_normed"]).at([(4, 2)])
     n = len(at.by_path(1).queries) - 1  # a bias is no path
-    assert len(at.by_path(1, limit=n**2).queries) == n + 1
-    with pytest.raises(ExpansionTooLarge, match=rf"{n**2:,} pairs of paths with at most 1 heads.*max_order=.*limit="):
-        at.by_path(1, limit=n**2 - 1)
+    assert len(at.by_path(1, most=n**2).queries) == n + 1
+    with pytest.raises(ExpansionTooLarge, match=rf"{n**2:,} pairs of paths with at most 1 heads.*max_order=.*most="):
+        at.by_path(1, most=n**2 - 1)
     monkeypatch.setattr("pathsum.paths.score_readout.HELD", 10)
     with pytest.raises(ExpansionTooLarge, match=r"at 1 destinations are .* 10 fit; pass a smaller max_order= or pairs"):
         at.by_path(1)

@@ -85,19 +85,19 @@ def test_scores_of_a_batch_are_those_of_its_members(case):
 
 def test_a_bound_is_asked_for():
     expansion = expand_scores(recorded(BY_NAME["three_layers_normed"]), "L2H0")
-    pairs = sum(1 for _ in expansion.terms(limit=10**9))
+    pairs = sum(1 for _ in expansion.terms(most=10**9))
     n = round(pairs**0.5)
     paths = sum("→" in term.query or term.query in ("embed", "L0.bias", "L1.bias") for term in expansion.terms()) // n
-    assert sum(1 for _ in expansion.terms(limit=paths**2)) == pairs
+    assert sum(1 for _ in expansion.terms(most=paths**2)) == pairs
     with pytest.raises(ExpansionTooLarge, match=f"{paths**2:,} pairs"):
-        expansion.terms(limit=paths**2 - 1)
-    with pytest.raises(ExpansionTooLarge, match=r"max_order=.*limit="):
-        expansion.terms(limit=10)
+        expansion.terms(most=paths**2 - 1)
+    with pytest.raises(ExpansionTooLarge, match=r"max_order=.*most="):
+        expansion.terms(most=10)
     assert {term.query.count("→") for term in expansion.terms(max_order=1)} == {0, 1}
     few = len({term.query for term in expansion.terms(max_order=1)} - {"positions", "bias"})
-    assert few < paths and sum(1 for _ in expansion.terms(max_order=1, limit=few**2))
+    assert few < paths and sum(1 for _ in expansion.terms(max_order=1, most=few**2))
     with pytest.raises(ExpansionTooLarge, match=f"{few**2:,} pairs"):
-        expansion.terms(max_order=1, limit=few**2 - 1)
+        expansion.terms(max_order=1, most=few**2 - 1)
 
 
 def test_an_unknown_head_is_named():

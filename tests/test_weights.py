@@ -243,6 +243,18 @@ def test_without_an_mlp_no_tensor_of_one_is_asked_for():
     assert required_shapes(clamped) == required_shapes(BY_NAME["one_layer"].spec)
 
 
+def test_a_saved_model_keeps_its_tokenizer_and_its_training(tmp_path, unchecked):
+    model = pathsum.open("two-layer-small")
+    pathsum.save(tmp_path / "whole", model)
+    whole = pathsum.open(tmp_path / "whole")
+    assert whole.tokenizer.to_str() == model.tokenizer.to_str() and whole.training == model.training != {}
+    pathsum.save(tmp_path / "bare", model.weights)
+    assert pathsum.open(tmp_path / "bare").tokenizer is None and not pathsum.open(tmp_path / "bare").training
+    with pytest.raises(NotApplicable, match="takes an opened model or its weights, not dict"):
+        pathsum.save(tmp_path / "wrong", model.weights.tensors())
+    assert not (tmp_path / "wrong").exists()
+
+
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_a_saved_model_is_opened_as_it_was(case, tmp_path):
     pathsum.save(tmp_path / "model", case.weights)

@@ -124,13 +124,13 @@ class Expansion:
         total = sum(sum(c[: None if max_order is None else max_order + 1]) for c in counts)
         return total + (self.frozen.ends.b_U is not None)
 
-    def terms(self, max_order: int | None = None, limit: int = 10_000) -> Iterator[Term]:
+    def terms(self, max_order: int | None = None, most: int = 10_000) -> Iterator[Term]:
         """Every path up to `max_order` heads with its logits, one at a time.
 
-        Raises `ExpansionTooLarge` when there are more than `limit`.
+        Raises `ExpansionTooLarge` when there are more than `most`.
         """
-        if (n := self.counts(max_order)) > limit:
-            raise ExpansionTooLarge(f"{n:,} paths; pass a smaller max_order= or a larger limit= (now {limit:,})")
+        if (n := self.counts(max_order)) > most:
+            raise ExpansionTooLarge(f"{n:,} paths; pass a smaller max_order= or a larger most= (now {most:,})")
         return self._terms(self.run.model.spec.n_layers if max_order is None else max_order)
 
     def term(self, path: str | Path) -> Term:

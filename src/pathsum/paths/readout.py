@@ -109,15 +109,14 @@ class Readout:
         return [total[0] + len(self._bias()), *total[1:]]
 
     @torch.no_grad()
-    def terms(self, max_order: int, limit: int = 1_000_000) -> TermValues:
+    def terms(self, max_order: int, most: int = 1_000_000) -> TermValues:
         """Every path with at most `max_order` heads and what it adds.
 
-        Raises `ExpansionTooLarge` when there are more than `limit`.
+        Raises `ExpansionTooLarge` when there are more than `most`.
         """
-        if (n := sum(self.counts()[: max_order + 1])) > limit:
+        if (n := sum(self.counts()[: max_order + 1])) > most:
             raise ExpansionTooLarge(
-                f"{n:,} paths of at most {max_order} heads; "
-                f"pass a smaller max_order= or a larger limit= (now {limit:,})"
+                f"{n:,} paths of at most {max_order} heads; pass a smaller max_order= or a larger most= (now {most:,})"
             )
         x, names = torch.stack(list(self.sources.values())), list(self.sources)
         bias = self._bias()

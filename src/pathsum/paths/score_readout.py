@@ -124,13 +124,13 @@ class ScoreReadout:
         return self._of_sides(self.queries.by_tap(x), self.keys.by_tap(x))
 
     @torch.no_grad()
-    def by_path(self, max_order: int | None = None, limit: int = 20_000_000) -> ScoreShares:
+    def by_path(self, max_order: int | None = None, most: int = 20_000_000) -> ScoreShares:
         """By (query path, key path), those with at most `max_order` heads on either side.
 
-        Raises `ExpansionTooLarge` when there are more than `limit` pairs, or they do not fit in memory.
+        Raises `ExpansionTooLarge` when there are more than `most` pairs, or they do not fit in memory.
         """
         max_order = self._layer if max_order is None else min(max_order, self._layer)
-        self._bounded(max_order, limit)
+        self._bounded(max_order, most)
         groups = (([path.name for path in paths], x) for paths, x in paths_into(self.expansion, self._layer, max_order))
         return self._shares(groups, self._longer(max_order))
 
@@ -182,12 +182,12 @@ class ScoreReadout:
         listed = kept(orders.queries)[:, None] & kept(orders.keys)
         return (orders.values * ~listed).sum((-1, -2))
 
-    def _bounded(self, max_order: int, limit: int) -> None:
+    def _bounded(self, max_order: int, most: int) -> None:
         n = sum(stream_counts(self.expansion, self._layer)[: max_order + 1])
-        if n**2 > limit:
+        if n**2 > most:
             raise ExpansionTooLarge(
                 f"{n**2:,} pairs of paths with at most {max_order} heads a side; "
-                f"pass a smaller max_order= or a larger limit= (now {limit:,})"
+                f"pass a smaller max_order= or a larger most= (now {most:,})"
             )
         texts = self.weights[0, ..., 0, 0].numel()
         held = n * int(self._rows.sum()) * texts * self.queries.W.shape[0] * (1 + len(self.weights))

@@ -115,16 +115,16 @@ class ScoreExpansion:
 
     # ---- single terms ----
 
-    def terms(self, max_order: int | None = None, limit: int = 100_000) -> Iterator[ScoreTerm]:
+    def terms(self, max_order: int | None = None, most: int = 100_000) -> Iterator[ScoreTerm]:
         """Every (query path, key path) with at most `max_order` heads a side, one at a time.
 
-        Raises `ExpansionTooLarge` when there are more than `limit` pairs.
+        Raises `ExpansionTooLarge` when there are more than `most` pairs.
         """
         max_order = self.layer if max_order is None else min(max_order, self.layer)
         n = sum(stream_counts(self.expansion, self.layer)[: max_order + 1])
-        if n**2 > limit:
+        if n**2 > most:
             raise ExpansionTooLarge(
-                f"{n**2:,} pairs of paths; pass a smaller max_order= or a larger limit= (now {limit:,})"
+                f"{n**2:,} pairs of paths; pass a smaller max_order= or a larger most= (now {most:,})"
             )
         return self._terms(max_order)
 

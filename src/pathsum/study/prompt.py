@@ -126,7 +126,7 @@ def _sources(readout: Readout) -> Rows:
 
 
 def _terms(readout: Readout, max_order: int, top: int) -> Rows:
-    terms: TermValues = readout.terms(max_order, limit=MOST_PATHS)
+    terms: TermValues = readout.terms(max_order, most=MOST_PATHS)
     best = terms.values[:, 1].abs().argsort(descending=True, stable=True)[:top].tolist()
     rows = [_row("term", terms.paths[i].name, str(terms.paths[i].order), 1, terms.values[i].tolist()) for i in best]
     by_order, counts = readout.by_order, readout.counts()
