@@ -25,11 +25,18 @@ def main() -> None:
         sys.exit(f"{wrong[0]!r} is no pair; there are {', '.join(PAIRS)}")
     failed = False
     for pair in pairs:
-        python = shutil.which(f"python{pair.split(':')[0]}")
+        python = _installed(pair.split(":")[0])
         said, status = ("not installed", 0) if python is None else _run(python, pair)
         failed |= status != 0
         print(f"{pair:12}  {said}", flush=True)
     sys.exit(failed)
+
+
+def _installed(version: str) -> str | None:
+    """The program of this Python; a shim that finds none is none."""
+    program = shutil.which(f"python{version}")
+    works = program is not None and subprocess.run([program, "-V"], capture_output=True).returncode == 0
+    return program if works else None
 
 
 def _run(python: str, pair: str) -> tuple[str, int]:
