@@ -225,7 +225,7 @@ def test_transformers_agrees_where_it_is_installed(family, tmp_path, capsys):
             parameter.copy_(torch.randn_like(parameter) * 0.3)
     peer.save_pretrained(tmp_path / "peer")
     capsys.readouterr()
-    shown = succeed(["verify", str(tmp_path / "peer"), "--tokens", "20", "--json"], capsys)
+    shown = succeed(["verify", str(tmp_path / "peer"), "--context", "20", "--json"], capsys)
     rows = {row["check"]: row for row in json.loads(shown)["rows"]}
     assert rows[PEER]["holds"] is True and 0 < rows[PEER]["error"] < 1e-5
     opened = pathsum.open(tmp_path / "peer")
@@ -238,7 +238,7 @@ def test_transformers_agrees_where_it_is_installed(family, tmp_path, capsys):
 
 def test_the_sample_is_the_first_tokens_of_the_text(tmp_path, capsys):
     (tmp_path / "text.txt").write_text("the cat sat on the mat and the dog on the log " * 8)
-    arguments = ["verify", "two-layer-small", "--text", str(tmp_path / "text.txt"), "--tokens", "11", "--json"]
+    arguments = ["verify", "two-layer-small", "--text", str(tmp_path / "text.txt"), "--context", "11", "--json"]
     sample = json.loads(succeed(arguments, capsys))["manifest"]["sample"]
     assert len(sample["tokens"]) == 11
     default = pathsum.verify(pathsum.open("two-layer-small")).manifest
@@ -258,6 +258,6 @@ def test_the_table_fits_80_columns_and_its_notes_follow(capsys, monkeypatch):
 
 
 def test_mistakes_are_one_line(capsys, unchecked):
-    assert "takes 2 to 256" in fail(["verify", "two-layer-small", "--tokens", "300"], capsys)
+    assert "takes 2 to 256" in fail(["verify", "two-layer-small", "--context", "300"], capsys)
     with pytest.raises(pathsum.PathsumError, match="takes an opened model"):
         pathsum.verify("two-layer")

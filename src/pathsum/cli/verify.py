@@ -8,11 +8,11 @@ import typer
 
 from pathsum.cli.subject import MODEL, TEXT, subject_of
 
-TOKENS = Annotated[int | None, typer.Option("--tokens", min=2, help="Tokens of the text (default: 64).")]
+CONTEXT = Annotated[int | None, typer.Option("--context", min=2, help="Tokens of the text (default: 64).")]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
-def verify(model: MODEL, text: TEXT = None, tokens: TOKENS = None, as_json: JSON = False) -> None:
+def verify(model: MODEL, text: TEXT = None, context: CONTEXT = None, as_json: JSON = False) -> None:
     """Measure what must be equal, on this model and machine, and say where a bound is broken (exit 1).
 
     Folded against raw weights, terms against what they sum to, float32 against float64, each accelerator against the
@@ -24,7 +24,7 @@ def verify(model: MODEL, text: TEXT = None, tokens: TOKENS = None, as_json: JSON
     from pathsum.report.terminal import print_result
     from pathsum.study.verify import verify_subject
 
-    result = verify_subject(subject_of(model, text, context=tokens))
+    result = verify_subject(subject_of(model, text, context=context))
     rows = result.rows()
     if as_json:
         print(result.to_json())

@@ -63,9 +63,9 @@ VERIFY = Reading(
 
 
 def verify(
-    model: Model, *, text: str | Sequence[int] | None = None, tokens: int | None = None, bos: bool | None = None
+    model: Model, *, text: str | Sequence[int] | None = None, context: int | None = None, bos: bool | None = None
 ) -> Result:
-    """Every check that can be made of a model, on the first `tokens` tokens (64) of a text: error, bound, verdict.
+    """Every check that can be made of a model, on the first `context` tokens (64) of a text: error, bound, verdict.
 
     `result.frame["holds"]` is False where a bound is broken, null where nothing could be compared (`note` says why).
     Bounds and their reasons are in the manifest. Columns: `check`, `dtype`, `error` and `bound` (plain numbers,
@@ -77,7 +77,7 @@ def verify(
     >>> pathsum.verify(pathsum.open("two-layer-small")).frame["holds"].all()
     True
     """
-    return verify_subject(Subject(opened(model, "verify()"), text, bos=bos, context=tokens))
+    return verify_subject(Subject(opened(model, "verify()"), text, bos=bos, context=context))
 
 
 def verify_subject(subject: Subject) -> Result:
