@@ -326,11 +326,26 @@ def test_a_tensor_that_is_not_what_it_should_be_is_named(change, match):
     refused(llama_tensors() | {"model.norm.weight": change}, match, config=CONFIG)
 
 
+@pytest.mark.parametrize("form", ["one", "shards", "binshards", "memory"])
+def test_tensors_of_another_width_are_named_when_the_model_is_opened(form, tmp_path):
+    wide, tensors = {**CONFIG, "intermediate_size": 9}, llama_tensors()
+    forms = {
+        "one": lambda: folder_of(tmp_path / "one", model=tensors),
+        "shards": lambda: sharded(tmp_path / "shards"),
+        "binshards": lambda: sharded(tmp_path / "binshards", "bin"),
+        "memory": lambda: tensors,
+    }
+    said = r"model\.layers\.0\.mlp\.\w+_proj\.weight \(.*\) cannot be L0\.mlp\.W_\w+ \(.*9.*\) of the model"
+    with pytest.raises(MissingTensor, match=said):
+        pathsum.open(forms[form](), config=wide)
+
+
 @pytest.mark.parametrize("name", ["norm.weight", "layers.1.self_attn.q_proj.weight", "lm_head.weight"])
 def test_a_tensor_that_is_missing_is_named(name):
     tensors = llama_tensors()
     tensors.pop(name, tensors.pop(f"model.{name}", None))
     refused(tensors, rf"{re.escape(name)} is missing", config=CONFIG)
+    refused({name.removeprefix("model."): tensor for name, tensor in tensors.items()}, "is missing", config=CONFIG)
 
 
 def test_what_is_no_model_at_all(tmp_path, unchecked):
@@ -379,7 +394,10 @@ def test_a_family_of_ones_own():
         pathsum.open(tensors, config={}, family=replace(mine, tensors=table))
     short = replace(mine, tensors={**table, "L{layer}.W_O": take("{layer}.o", change=lambda spec, W: W[:3])})
     with pytest.raises(MissingTensor, match=r"0\.o \(8, 8\) cannot be L0\.W_O \(2, 8, 4\)"):
-        pathsum.open(tensors, config={}, family=short).weights.load()
+        pathsum.open(tensors, config={}, family=short)
+    by_value = take("{layer}.o", change=lambda spec, W: W / W.abs().max().item())  # not known before it is read
+    scaled = pathsum.open(tensors, config={}, family=replace(mine, tensors={**table, "L{layer}.W_O": by_value}))
+    assert scaled.weights.block(0).W_O.abs().max() == 1
 
 
 # ---- the hub ----

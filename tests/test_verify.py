@@ -24,7 +24,7 @@ Checks = dict[tuple[str, str], dict]
 
 
 def checks(model: Model, **options) -> Checks:
-    options = {"text": list(range(4)) * 3, "tokens": 6} | options
+    options = {"text": list(range(4)) * 3, "context": 6} | options
     return {(row["check"], row["dtype"]): row for row in pathsum.verify(model, **options).rows()}
 
 

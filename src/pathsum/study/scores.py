@@ -82,7 +82,7 @@ def prompt_scores(
     found = {"order": readout.by_order, "lag": readout.by_lag(LAGS), "source": readout.by_source}
     if readout.queries.width > 1 or readout.keys.width > 1:
         found["tap"] = readout.by_tap
-    terms = readout.by_path(max_order, limit=MOST_PAIRS)
+    terms = readout.by_path(max_order, most=MOST_PAIRS)
     counts = {"order": _of_orders(readout, layer), "lag": {}, "tap": {}, "source": _of_sources(readout, layer)}
     rows = [row for part, shares in found.items() for row in _all(part, shares, counts[part])]
     rows += _terms(terms, top, stream_counts(readout.expansion, layer), max_order)

@@ -82,7 +82,8 @@ class Shards(Mapping[str, Any]):
         return name in self._places
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        """File by file."""
+        return iter(sorted(self._places, key=self._places.__getitem__))
 
     def __len__(self) -> int:
         return len(self._places)

@@ -1,5 +1,6 @@
 """Which tensors a model of a given spec has, by canonical name, and their shapes."""
 
+import re
 from collections.abc import Iterable
 
 from pathsum.errors import CheckpointError, MissingTensor
@@ -23,10 +24,22 @@ def required_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
 
 def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
     """Every tensor that has a place in a model of this spec, and its shape; biases and norm vectors are optional."""
-    d, query, key = spec.d_model, (spec.n_heads, spec.d_head), (spec.n_key_value_heads, spec.d_head)
+    known, layer = _end_shapes(spec), _layer_shapes(spec)
+    for index, facts in enumerate(spec.layers):
+        known |= {f"L{index}.{name}": shape for name, shape in (layer | _tap_shapes(spec, facts)).items()}
+    return known
+
+
+def _end_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
+    d = spec.d_model
     known: dict[str, tuple[int, ...]] = {"W_E": (d, spec.d_vocab), "W_U": (spec.d_vocab, d), "b_U": (spec.d_vocab,)}
     known |= {"W_pos": (d, spec.n_ctx)} if _reads_W_pos(spec) else {}
-    known |= _norm_shapes(spec, ("final_norm",))
+    return known | _norm_shapes(spec, ("final_norm",))
+
+
+def _layer_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
+    """What any layer may have."""
+    d, query, key = spec.d_model, (spec.n_heads, spec.d_head), (spec.n_key_value_heads, spec.d_head)
     layer: dict[str, tuple[int, ...]] = {
         "W_Q": (*query, d), "W_K": (*key, d), "W_V": (*key, d), "W_O": (spec.n_heads, d, spec.d_head),
         "b_Q": query, "b_K": key, "b_V": key, "b_O": (d,), "sinks": (spec.n_heads,),
@@ -37,9 +50,7 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
     if spec.d_mlp is not None:
         layer |= _mlp_shapes(spec, spec.d_mlp)
         layer |= _norm_shapes(spec, ("mlp_norm", "post_mlp_norm"))
-    for index, facts in enumerate(spec.layers):
-        known |= {f"L{index}.{name}": shape for name, shape in (layer | _tap_shapes(spec, facts)).items()}
-    return known
+    return layer
 
 
 def _tap_shapes(spec: Spec, facts: Attention) -> dict[str, tuple[int, ...]]:
@@ -79,7 +90,9 @@ def check_names(spec: Spec, names: Iterable[str]) -> None:
 
 def expected_shape(spec: Spec, name: str, axes: int) -> tuple[int, ...]:
     """The shape of a tensor of this name; norms of queries and keys have one vector for all heads, or one a head."""
-    shape = shapes(spec)[name]
+    layer = re.match(r"L(\d+)\.", name)
+    known = _end_shapes(spec) if layer is None else _layer_shapes(spec) | _tap_shapes(spec, spec.layers[int(layer[1])])
+    shape = known[name if layer is None else name[layer.end() :]]
     if axes == 2 and "q_norm." in name:
         return (spec.n_heads, *shape)
     return (spec.n_key_value_heads, *shape) if axes == 2 and "k_norm." in name else shape

@@ -1,7 +1,7 @@
 """A checkpoint read by its family's table: every tensor found, none left over, under our names and in our shapes."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,9 @@ EVERYWHERE = (
 )
 """Buffers that old checkpoints carry and that are computed anyway, and the unembedding of tied models, a copy."""
 
+CANNOT = (RuntimeError, ValueError, IndexError, TypeError)
+"""What torch raises for shapes that do not fit."""
+
 
 class FamilyTensors(Mapping[str, Any]):
     """A checkpoint's tensors under our canonical names and in our shapes, each made when it is asked for."""
@@ -38,20 +41,23 @@ class FamilyTensors(Mapping[str, Any]):
             else:
                 missing[name] = _options(source, spec)[0].names
         self._check(missing, family)
+        self._check_shapes()
 
     def __getitem__(self, name: str) -> Tensor:
         source = self._sources[name]
         stored = [self._stored[self._raw[part]] for part in source.names]
         try:
-            made = source.change(self._spec, *stored)
-            return _in_our_shape(name, made, self._spec)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            return self._made(name, stored)
+        except CANNOT as error:
             said = ", ".join(f"{self._raw[p]} {tuple(t.shape)}" for p, t in zip(source.names, stored, strict=True))
             wanted = shapes(self._spec)[name]
             raise MissingTensor(
                 f"{said} cannot be {name} {wanted} of the model that config.json describes; "
                 "config and weights are not of the same model"
             ) from error
+
+    def _made(self, name: str, stored: Sequence[Tensor]) -> Tensor:
+        return _in_our_shape(name, self._sources[name].change(self._spec, *stored), self._spec)
 
     def __contains__(self, name: object) -> bool:
         return name in self._sources
@@ -72,7 +78,9 @@ class FamilyTensors(Mapping[str, Any]):
             if name not in self._sources and name not in missing:
                 raise MissingTensor(f"the table of family {family.name!r} says nothing of {name}")
         for name in _must_be_there(missing, self._sources):
-            raise MissingTensor(f"tensor {missing[name][0]} is missing ({name} of a {family.name} model)")
+            raise MissingTensor(
+                f"tensor {self._as_stored(missing[name][0])} is missing ({name} of a {family.name} model)"
+            )
         used = {part for source in self._sources.values() for part in source.names}
         ignored = re.compile("|".join(f"(?:{pattern})" for pattern in (*EVERYWHERE, *family.ignore)))
         for name in sorted(set(self._raw) - used):
@@ -81,6 +89,21 @@ class FamilyTensors(Mapping[str, Any]):
                     f"tensor {self._raw[name]} has no place in a {family.name} model; "
                     "reading on without it would give another model's numbers"
                 )
+
+    def _check_shapes(self) -> None:
+        """Every tensor can be made in our shape, by outlines without values; where these do not do, it is made."""
+        outlines = {raw: self._stored[raw].to("meta") for raw in self._stored}
+        for name, source in self._sources.items():
+            try:
+                self._made(name, [outlines[self._raw[part]] for part in source.names])
+            except CANNOT:
+                self[name]
+
+    def _as_stored(self, name: str) -> str:
+        """With the prefix that its neighbours have in the checkpoint."""
+        part = name.split(".")[0]
+        near = next((known for known in self._raw if known.split(".")[0] == part), name)
+        return self._raw.get(near, near).removesuffix(near) + name
 
 
 # ---- from names and shapes of theirs to ours ----
