@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 import pathsum
 from cases import BY_NAME, CASES
+from pathsum.study import catalogue
 from pathsum.study.describe import is_tied, tensor_sizes
 from pathsum.study.subject import Subject
 from pathsum.weights.files import SafetensorsFile
@@ -145,3 +146,22 @@ def test_the_terminal_shows_every_group_within_80_columns(capsys, monkeypatch, t
     assert all(
         row["group"] in shown for row in pathsum.describe(Subject(pathsum.open(tmp_path / "model")).model).rows()
     )
+
+
+def test_attention_of_which_little_may_be_kept_is_read_again_and_says_the_same(monkeypatch):
+    case, reads = BY_NAME["three_layers_rotary_rms"], []
+
+    def read(layer: int):
+        reads.append(layer)
+        return case.weights.read_attention(layer)
+
+    model = Model(case.name, dataclasses.replace(case.weights, read_attention=read))
+    read_all = lambda subject: [
+        catalogue.BY_NAME[name].function(subject) for name in ("spectra", "matching", "entries")
+    ]
+    whole = read_all(Subject(model))
+    assert sorted(reads) == [0, 1, 2]
+    monkeypatch.setattr("pathsum.study.subject.KEPT", 0)
+    reads.clear()
+    again = read_all(Subject(model))
+    assert str(again) == str(whole) and len(reads) > 3

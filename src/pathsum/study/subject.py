@@ -3,7 +3,7 @@
 import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from math import prod
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from pathsum.weights.weights import Weights
 MOST_CONTEXT = 512
 """Attention patterns grow with the square of the context: a longer one is asked for."""
 MOST_SEQUENCES = 16
+KEPT = 8_000_000_000
+"""Bytes of attention weights that stay in memory once they are read: the layers used last, two at least."""
 RECORDED = 150_000_000
 """Entries of attention patterns, over layers, heads and contexts, that the text's run may keep: 600 MB in float32."""
 REMOVALS = 5_000_000_000_000
@@ -102,13 +104,13 @@ class Subject:
 
     @cached_property
     def folded(self) -> Weights:
-        """Folded weights in float64, for everything read off weights; what was read stays in memory, MLPs do not."""
-        return _kept(self.model.weights.to(torch.float64).fold())
+        """Folded weights in float64, for everything read off weights; what was read is kept, MLPs and `KEPT` apart."""
+        return _kept(self.model.weights.to(torch.float64).fold(), 8)
 
     @cached_property
     def tables(self) -> Weights:
         """The same in float32: for tables over the vocabulary."""
-        return _kept(self.folded.to(torch.float32))
+        return _kept(self.folded.to(torch.float32), 4)
 
     @cached_property
     def through_tokens(self) -> Float[Tensor, "d_model d_model"]:
@@ -270,9 +272,12 @@ class Subject:
         return [f"L{layer}H{index}" for layer in range(spec.n_layers) for index in range(spec.n_heads)]
 
 
-def _kept(weights: Weights) -> Weights:
-    """Weights whose parts stay in memory once they are read, but for MLPs."""
-    return Weights(weights.spec, cache(weights.read_ends), weights.read_block, cache(weights.read_attention))
+def _kept(weights: Weights, size: int) -> Weights:
+    """Weights of `size` bytes a number whose ends stay in memory once they are read, and `KEPT` of their attention."""
+    shapes = required_shapes(weights.spec).items()
+    layer = size * sum(prod(shape) for name, shape in shapes if name in ("L0.W_Q", "L0.W_K", "L0.W_V", "L0.W_O"))
+    read = lru_cache(max(2, KEPT // max(1, layer)))(weights.read_attention)
+    return Weights(weights.spec, cache(weights.read_ends), weights.read_block, read)
 
 
 @torch.no_grad()

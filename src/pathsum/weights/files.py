@@ -45,6 +45,10 @@ class SafetensorsFile(Mapping[str, Any]):
         """From the file's header."""
         return tuple(self._file.get_slice(name).get_shape())
 
+    def outline(self, name: str) -> Tensor:
+        """The tensor without its values, on torch's meta device; what is mapped is not read for it."""
+        return self._file.get_tensor(name).to("meta")
+
     def __contains__(self, name: object) -> bool:
         return name in self._names
 
@@ -72,11 +76,18 @@ class Shards(Mapping[str, Any]):
         self._open = lru_cache(maxsize=1)(SafetensorsFile) if mapped else cache(read_pickled)
 
     def __getitem__(self, name: str) -> Tensor:
+        return self._shard(name)[name]
+
+    def outline(self, name: str) -> Tensor:
+        """The tensor without its values, on torch's meta device."""
+        return outline(self._shard(name), name)
+
+    def _shard(self, name: str) -> Mapping[str, Any]:
         place = self._places[name]
         shard = self._open(self._index.parent / place)
         if name not in shard:
             raise MissingTensor(f"tensor {name} is not in {place}, where {self._index} says it is; copy both again")
-        return shard[name]
+        return shard
 
     def __contains__(self, name: object) -> bool:
         return name in self._places
@@ -87,6 +98,11 @@ class Shards(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._places)
+
+
+def outline(stored: Mapping[str, Any], name: str) -> Tensor:
+    """A tensor of a file or of memory without its values, on torch's meta device."""
+    return stored.outline(name) if isinstance(stored, SafetensorsFile | Shards) else stored[name].to("meta")
 
 
 def _weight_map(index: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from pathsum.errors import CheckpointError, MissingTensor
 from pathsum.weights.families.config import Config
 from pathsum.weights.families.family import Family, Source, Table, Take, take
+from pathsum.weights.files import outline
 from pathsum.weights.shapes import expected_shape, required_shapes, shapes
 from pathsum.weights.spec import Spec
 
@@ -92,7 +93,7 @@ class FamilyTensors(Mapping[str, Any]):
 
     def _check_shapes(self) -> None:
         """Every tensor can be made in our shape, by outlines without values; where these do not do, it is made."""
-        outlines = {raw: self._stored[raw].to("meta") for raw in self._stored}
+        outlines = {raw: outline(self._stored, raw) for raw in self._stored}
         for name, source in self._sources.items():
             try:
                 self._made(name, [outlines[self._raw[part]] for part in source.names])
