@@ -4,6 +4,7 @@
 """
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,13 @@ def page() -> str:
 
 def drawings() -> dict[str, list[Drawing]]:
     """The figures of each claim."""
-    return claim_figures(pl.read_csv(FOLDER / "measurements.csv", infer_schema_length=None))
+    return claim_figures(measurements())
+
+
+@cache
+def measurements() -> pl.DataFrame:
+    """Every number, a row each."""
+    return pl.read_csv(FOLDER / "measurements.csv", infer_schema_length=None)
 
 
 def _start(told: dict[str, Any]) -> str:
@@ -65,11 +72,23 @@ def _section(claim: dict[str, Any], drawn: list[Drawing]) -> str:
         head += f"\n![{one.title}](claims/{one.name}.svg)\n\n*{one.title}.* {one.caption}\n"
     if not claim["estimates"]:
         return head
+    if claim["claim"] == "exact":
+        return head + "\n" + _worst({one["quantity"]: one["meaning"] for one in claim["estimates"]})
     rows = [
         f"| {one['experiment']} | {one['meaning']} | {_number(one['mean'])} | {_interval(one)} | {one['models']} |"
         for one in claim["estimates"]
     ]
     return head + "\n| models | what | mean | 95 % | seeds |\n|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _worst(errors: dict[str, str]) -> str:
+    """Of a claim that no model may break: the largest error of all, not the mean of any."""
+    rows = []
+    for quantity, meaning in errors.items():
+        found = measurements().filter(pl.col("quantity") == quantity).sort("value", descending=True)
+        worst = found.row(0, named=True)
+        rows.append(f"| {meaning} | {len(found)} | {_number(worst['value'])} | {worst['experiment']} |")
+    return "\n".join(["| what | models | largest | of |", "|---|---|---|---|", *rows, ""])
 
 
 def _number(value: float | None) -> str:
