@@ -138,7 +138,7 @@ def _judge(claim: Claim, estimates: dict[tuple[str, str], Estimate]) -> Judged:
 def _asked(one: Trained, experiments: Sequence[Experiment], sources: Sequence[str | Path], out: Path) -> Measured:
     experiment = next(each for each in experiments if each.name == one.experiment)
     own = tuple(str(source) for source in sources) if experiment.kind == "zero layers" else None
-    swept = out / "over-training" / one.folder.name if experiment.over_training else None
+    swept = out / "over-training" / f"{one.folder.name}-{MEASURES_VERSION}" if experiment.over_training else None
     return Measured(one.experiment, experiment.kind, str(one.folder), one.recipe.seed, own, swept)
 
 
