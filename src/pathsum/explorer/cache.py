@@ -52,9 +52,6 @@ class Cache:
             os.utime(place)
         return found if isinstance(found, dict) else None
 
-    def has(self, digest: str) -> bool:
-        return self._place(digest).is_file()
-
     def put(self, digest: str, answer: dict[str, Any]) -> None:
         """Written beside its place and renamed: there is a whole answer or none."""
         packed = gzip.compress(json.dumps(answer, ensure_ascii=False, allow_nan=False).encode(), 5)
