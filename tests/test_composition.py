@@ -115,7 +115,7 @@ def test_the_baseline_is_the_root_mean_square_over_random_rotations():
     writer = LowRank(*(torch.randn(s, generator=generator, dtype=torch.float64) for s in ((n, d, 2), (n, 2, d))))
     Q = torch.linalg.qr(torch.randn(n, d, d, generator=generator, dtype=torch.float64)).Q
     rotated = LowRank(Q @ writer.left[0], (writer.right[0] @ Q.mT))
-    scores = composition_pairs(LowRank(reader.left[None], reader.right[None]), rotated).score
+    scores = composition_pairs(reader, rotated).score
     assert scores.square().mean().sqrt().item() == pytest.approx(d**-0.5, rel=0.03)
 
 
