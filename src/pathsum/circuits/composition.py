@@ -76,7 +76,7 @@ def layer_composition(
 
 
 def composition_pairs(readers: LowRank, writers: LowRank, dtype: torch.dtype = torch.float64) -> Pairs:
-    """`‖R W‖ / (‖R‖ ‖W‖)` for every reader `[reader, *, d]` with every writer `[writer, d, *]`, or with a single one."""
+    """`‖R W‖ / (‖R‖ ‖W‖)` of every reader `[reader, *, d]`, or of one, with every writer `[writer, d, *]`, or one."""
     both = [_factors(one if len(one.shape) > 2 else one[None], dtype) for one in (readers, writers.T)]
     return gram_pairs(both[:1], [len(both[1])], both[1:], writers.shape[-2])
 
