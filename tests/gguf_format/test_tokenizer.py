@@ -8,14 +8,12 @@ import pytest
 import regex
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+import pathsum
 from gguf_files import BY_NAME, D_VOCAB
 from pathsum.errors import CheckpointError, TextError
 from pathsum.weights.gguf.pretokenizers import SPLITTINGS, splitting
-from pathsum.weights.gguf.read import open_gguf
 from pathsum.weights.gguf.tokenizer import read_vocabulary
-from pathsum.weights.model import Model
 from pathsum.weights.tokens import token_ids
-from pathsum.weights.weights import Weights
 
 TEXTS = [
     "Hello world, hello  two   spaces and a tab\t.", "don't I'LL we've THEY'RE o'clock",
@@ -252,11 +250,10 @@ def test_a_tokenizer_that_cannot_be_made_has_a_reason(more, reason, learned):
 
 
 def test_without_tokenizer_ids_work_and_text_is_a_clear_error(tmp_path):
-    opened = open_gguf(BY_NAME["llama"].write(tmp_path / "m.gguf", {"tokenizer.ggml.model": "none"}))
-    assert opened.no_tokenizer == "tokenizers of kind 'none' are not known here"
-    model = Model("m", Weights.from_tensors(opened.spec, opened.tensors), opened.tokenizer)
+    model = pathsum.open(BY_NAME["llama"].write(tmp_path / "m.gguf", {"tokenizer.ggml.model": "none"}))
     assert token_ids(model, [1, 2]).tolist() == [1, 2]
-    with pytest.raises(TextError):
+    said = r"m has no tokenizer \(tokenizers of kind 'none' are not known here\): pass token ids instead of text"
+    with pytest.raises(TextError, match=said):
         token_ids(model, "text")
 
 

@@ -14,5 +14,5 @@ def prompt_tokens(model: Model, prompt: str) -> list[int]:
         return token_ids(model, prompt.replace("\r\n", "\n")).tolist()
     parts = prompt.replace(",", " ").split()
     if not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise TextError(f"{model.name} has no tokenizer.json: give token ids, such as 3 1 4")
+        raise TextError(f"{model.takes_ids_alone}: give token ids, such as 3 1 4")
     return token_ids(model, [int(part) for part in parts]).tolist()

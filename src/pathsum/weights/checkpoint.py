@@ -144,6 +144,7 @@ def _gguf(path: Path, given: _Given) -> Model:
         tokenizer=tokenizer_from(given.tokenizer) or opened.tokenizer,
         path=path.parent,
         files=(path,),
+        no_tokenizer=opened.no_tokenizer,
     )
 
 

@@ -33,11 +33,19 @@ class Model:
     """The files its tensors are in."""
     training: dict[str, Any] = field(default_factory=dict)
     """`training.json` of a model trained here: recipe, text digest, curve."""
+    no_tokenizer: str | None = None
+    """Why a file's own tokenizer could not be made."""
 
     @property
     def spec(self) -> Spec:
         """Shapes and facts of the model; no tensor is read for it."""
         return self.weights.spec
+
+    @property
+    def takes_ids_alone(self) -> str:
+        """Of a model without tokenizer, why: the beginning of a message."""
+        why = ".json" if self.no_tokenizer is None else f" ({self.no_tokenizer})"
+        return f"{self.name} has no tokenizer{why}"
 
     def __repr__(self) -> str:
         spec = self.spec

@@ -27,7 +27,7 @@ def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, 
     """
     if isinstance(text, str):
         if model.tokenizer is None:
-            raise TextError(f"{model.name} has no tokenizer.json: pass token ids instead of text")
+            raise TextError(f"{model.takes_ids_alone}: pass token ids instead of text")
         try:
             ids = torch.cat([_encoded(model.tokenizer, piece) for piece in _pieces(model.tokenizer, text)])
         except (TypeError, UnicodeError) as error:
@@ -97,7 +97,7 @@ def token_id(model: Model, token: str | int) -> int:
             )
         return ids[0] if len(ids) == 1 else int(named or 0)
     if isinstance(token, str) and not token.isdecimal():
-        raise TextError(f"{model.name} has no tokenizer.json: give the id of a token instead of {token!r}")
+        raise TextError(f"{model.takes_ids_alone}: give the id of a token instead of {token!r}")
     return int(token_ids(model, [int(token)])[0])
 
 
