@@ -149,7 +149,9 @@ GEMMAS = [
         {**GEMMA3, **UNTIED, **BIASES, "layer_types": [SLIDING, FULL] * 2, "rope_parameters": NESTED,
          "final_logit_softcapping": 3.0, "attn_logit_softcapping": 2.0},
         (named("gemma3_text", GEMMA3, UNTIED, BIASES, rope_theta=900.0, rope_local_base_freq=20.0,
-               rope_scaling=old(LINEAR), sliding_window_pattern=2, final_logit_softcapping=3.0),),
+               rope_scaling=old(LINEAR), sliding_window_pattern=2, final_logit_softcapping=3.0),
+         named("gemma3_text", GEMMA3, UNTIED, BIASES, layer_types=[SLIDING, FULL] * 2, final_logit_softcapping=3.0,
+               rope_parameters={**NESTED, "rope_type": "default", "rope_theta": None})),
     ),
     Case("gemma3_text_odd", "gemma3_text", {**GEMMA3, **ODD, "sliding_window_pattern": 3}),
     Case(

@@ -14,10 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 from torch import Tensor
 
 transformers = pytest.importorskip("transformers")
 modeling_bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+if Version(transformers.__version__) < Version("5.24"):
+    # Of 5.3 to 5.14, scaled angles of a part of d_head raise; up to 5.17, GPT-OSS clamps at 7 whatever its config says.
+    pytest.skip(f"transformers {transformers.__version__} is no reference for all families", allow_module_level=True)
 
 
 PLAINLY = {"attn_implementation": "eager", "experts_implementation": "eager"}

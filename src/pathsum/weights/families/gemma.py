@@ -20,6 +20,9 @@ FOUR_NORMS = {
     "mlp_norm": "pre_feedforward_layernorm", "post_mlp_norm": "post_feedforward_layernorm",
 }  # fmt: skip
 
+IDLE = {"rope_type": "default", "rope_theta": None}
+"""What some versions of transformers (5.3 to 5.14) write beside the two objects of Gemma 3's `rope_parameters`."""
+
 
 def gemma_spec(config: Config, family: str, layers: tuple[Attention, ...] | None = None, **facts: Any) -> Spec:
     config.only("use_bidirectional_attention", False, why="its attention looks ahead; only causal models are read")
@@ -71,7 +74,7 @@ def _score_scale(config: Config) -> float:
 def _rope(config: Config, kind: str) -> Config:
     """The config as layers of one kind see it: `rope_scaling` is of those with full attention only."""
     given = config.part("rope_parameters")
-    if unknown := set(given.plain) - {FULL, SLIDING}:
+    if unknown := {name for name, value in given.plain.items() if value != IDLE.get(name)} - {FULL, SLIDING}:
         raise CheckpointError(
             f"config: rope_parameters has {min(unknown)!r}; Gemma 3 has one object for {FULL} and one for {SLIDING}"
         )
