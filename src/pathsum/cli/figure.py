@@ -1,5 +1,6 @@
 """`--figure FILE`: what a command prints, drawn as well."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,3 +37,4 @@ def draw(result: "Result", path: Path | None) -> None:
     if figure is None:
         raise StudyError(f"{path} is not written: {result.reading.name} of this model has nothing to draw")
     save_figure(figure, path)
+    print(f"Figure: {path}", file=sys.stderr)

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from pathsum.cli.figure import FIGURE, check_figure, draw
 from pathsum.cli.subject import CLUSTER, CONTEXT, MODEL, SEED, SEQUENCES, TEXT, subject_of
+from pathsum.cli.words import flowing
 from pathsum.errors import StudyError
 from pathsum.study.options import DELTA, OPTIONS, distance
 from pathsum.study.reading import Column, Reading
@@ -107,7 +108,7 @@ def _help(reading: Reading) -> str:
     columns = "\n".join(
         f"[bold]{column.name}[/bold]{_unit(column)}: {escape(column.meaning)}" for column in _columns(reading)
     )
-    doc = escape(inspect.getdoc(reading.function) or reading.title)
+    doc = escape(flowing(reading.function.__doc__) or reading.title)
     return f"{doc}\n\nPaper: {reading.section}.\n\n\b\n{columns}"
 
 

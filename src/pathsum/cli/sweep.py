@@ -16,9 +16,10 @@ SERIES = Annotated[
         "'hf:owner/name@step{0..143000..1000}'.",
     ),
 ]
-READINGS = Annotated[str, typer.Option("--readings", help="With commas between; see pathsum --help for their names.")]
-OUT = Annotated[Path, typer.Option("--out", help="Folder for the tables and the page; a sweep that is there goes on.")]
 DEFAULT = "composition,matching,spectra,attention,induction,in_context"
+READINGS_HELP = f"With commas between; see pathsum --help for their names (default: {DEFAULT.replace(',', ', ')})."
+READINGS = Annotated[str, typer.Option("--readings", help=READINGS_HELP, show_default=False)]
+OUT = Annotated[Path, typer.Option("--out", help="Folder for the tables and the page; a sweep that is there goes on.")]
 
 
 def sweep(

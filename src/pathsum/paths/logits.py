@@ -187,6 +187,8 @@ class Expansion:
     def _known(self, path: str | Path) -> Path:
         """The path, checked against the model's heads and sources."""
         path = Path.parse(path, self.run.model.spec) if isinstance(path, str) else path
+        if not isinstance(path, Path):
+            raise NotApplicable(f"a path is written like 'embed → L0H1', or is a Path, not {type(path).__name__}")
         names = [*self.sources, *([] if self.frozen.ends.b_U is None else ["unembed.bias"])]
         if path.source not in names:
             raise NotApplicable(f"no source {path.source!r} in this model; it has {', '.join(names)}")

@@ -17,7 +17,7 @@ AXES = ("order", "source", "position", "head", "layer")
 DIRECT = "direct"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """`values` has one axis for each of `axes`, then those of what was taken apart."""
 
@@ -27,6 +27,10 @@ class Table:
     values: Float[Tensor, "*cells_and_shape"]
     target: Float[Tensor, "*shape"]
     """What all cells sum to."""
+
+    def __repr__(self) -> str:
+        cells = ", ".join(f"{len(names)} by {axis}" for axis, names in zip(self.axes, self.labels, strict=True))
+        return f"Table({cells}; values {list(self.values.shape)})"
 
     def check(self) -> float:
         """Reconstruction error `max|Σ − target| / max|target|`."""

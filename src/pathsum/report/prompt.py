@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pathsum.report.numbers import UNDEFINED, count, fixed, small
+from pathsum.report.question import quoted
 from pathsum.report.tokens import printable, visible
 from pathsum.study.result import Result
 
@@ -36,9 +37,9 @@ def print_expansion(result: Result, console: Console | None = None) -> None:
 
 
 def _question(asked: dict[str, Any]) -> str:
-    before = visible(asked["token_strings"][asked["position"]], 16)
+    before = quoted(asked["token_strings"][asked["position"]])
     return (
-        f"{visible(asked['token_string'], 16)} after {before}: logit {fixed(asked['logit'], 3)}, "
+        f"{quoted(asked['token_string'])} after {before}: logit {fixed(asked['logit'], 3)}, "
         f"centred {fixed(asked['centred'], 3)}, probability {fixed(asked['probability'], 3)}"
     )
 

@@ -8,9 +8,9 @@ from pathsum.report.tokens import visible
 
 def question(asked: dict[str, Any]) -> str:
     """The target and its value; where paths do not sum to it, what they sum to and what is left out."""
-    token, before = visible(asked["token_string"], 16), visible(asked["token_strings"][asked["position"]], 16)
+    token, before = quoted(asked["token_string"]), quoted(asked["token_strings"][asked["position"]])
     kind = "log-probability" if asked["target"] == "log-probability" else "logit"
-    less = "" if asked["versus"] is None else f" less that of {visible(asked['versus_string'], 16)}"
+    less = "" if asked["versus"] is None else f" less that of {quoted(asked['versus_string'])}"
     line = f"{kind} of {token}{less} after {before}: {fixed(asked['value'], 3)}"
     if abs(asked["left_out"]) > 1e-4 or asked["start"]:
         line += (
@@ -18,3 +18,8 @@ def question(asked: dict[str, Any]) -> str:
             f"+ {fixed(asked['left_out'], 3)} that is not linear"
         )
     return line
+
+
+def quoted(token: str) -> str:
+    """A token in a sentence."""
+    return f'"{visible(token, 16)}"'

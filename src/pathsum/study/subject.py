@@ -70,8 +70,8 @@ class Subject:
         if self.context is not None and not 2 <= self.context <= self.model.spec.n_ctx:
             raise TextError(f"a context of {self.context} tokens: {self.model.name} takes 2 to {self.model.spec.n_ctx}")
         for name, count in (("sequences", self.sequences), ("batch", self.batch)):
-            if count is not None and count < 1:
-                raise TextError(f"{name} is {count}, must be at least 1")
+            if count is not None and (not isinstance(count, int) or count < 1):
+                raise TextError(f"{name} is {count!r}, must be a whole number from 1")
 
     @property
     def context_length(self) -> int:

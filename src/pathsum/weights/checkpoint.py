@@ -264,6 +264,10 @@ def _place(source: str | os.PathLike[str]) -> Path:
     names = builtin_names()
     if str(source) in names:
         return BUILTIN / str(source)
+    if path.suffix or len(path.parts) > 1:
+        raise CheckpointError(f"{source} does not exist; give a folder, a file, hf:owner/name, or {', '.join(names)}")
     near = difflib.get_close_matches(str(source), names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise CheckpointError(f"no model {str(source)!r}: {hint}built-in are {', '.join(names)}; or give a path")
+    raise CheckpointError(
+        f"no model {str(source)!r}: {hint}built-in are {', '.join(names)}; or give a path or hf:owner/name"
+    )

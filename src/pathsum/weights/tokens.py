@@ -25,9 +25,11 @@ def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, 
     `bos=None` puts the beginning-of-sequence token before a *string* where the model was trained with one; True and
     False say so explicitly. Raises `TextError` for a model without tokenizer, an empty text, ids out of range.
     """
+    if bos not in (None, True, False):
+        raise TextError(f"bos is {bos!r}, must be True, False or None")
     if isinstance(text, str):
         if model.tokenizer is None:
-            raise TextError(f"{model.takes_ids_alone}: pass token ids instead of text")
+            raise TextError(f"{model.takes_ids_alone}: pass token ids instead of text, or tokenizer= to open()")
         try:
             ids = torch.cat([_encoded(model.tokenizer, piece) for piece in _pieces(model.tokenizer, text)])
         except (TypeError, UnicodeError) as error:
