@@ -66,7 +66,9 @@ def test_one_path_is_its_pattern_applied_to_its_matrix(name):
             continue
         x = one_hot if term.path.source == "embed" else expansion.sources[term.path.source]
         agree(expansion.pattern(term.path) @ expansion.matrix(term.path).apply(x), term.logits, 1e-11)
-        agree(expansion.term(term.path.name).logits, term.logits)
+        alone = expansion.term(term.path.name)
+        assert alone.path == term.path
+        agree(alone.logits, term.logits)
 
 
 @EVERY_CASE
@@ -134,6 +136,10 @@ def test_too_many_paths_are_refused_with_the_bound_to_pass():
     assert all(term.path.order <= 1 for term in expansion.terms(max_order=1))
     assert len(list(expansion.terms(max_order=1))) == expansion.counts(1)
     assert len(list(expansion.terms(most=expansion.counts()))) == expansion.counts()
+    few = expansion.counts(1)
+    assert few < expansion.counts() and len(list(expansion.terms(max_order=1, most=few))) == few
+    with pytest.raises(ExpansionTooLarge, match=f"^{few:,} paths"):
+        expansion.terms(max_order=1, most=few - 1)
 
 
 def test_path_counts_are_binomials_times_powers():
@@ -186,4 +192,6 @@ def test_a_source_the_model_lacks_is_named():
 
 def test_the_final_bias_is_a_path_of_its_own():
     case = BY_NAME["gpt2"]
-    agree(expand(recorded(case)).term("unembed.bias").logits, oracle_terms(case)["unembed.bias", ()].logits)
+    term = expand(recorded(case)).term("unembed.bias")
+    assert term.path == Path("unembed.bias")
+    agree(term.logits, oracle_terms(case)["unembed.bias", ()].logits)

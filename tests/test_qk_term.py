@@ -21,6 +21,7 @@ def dense_into(case, path: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["gpt2", "three_layers_rotary_rms", "qwen2", "three_layers_alibi", "neox"])
 @pytest.mark.parametrize(("query", "key"), [("embed", "embed → L0H1"), ("L0H1", "L0H0"), ("L0.mlp", "embed"),
+                                            ("embed", "L0.mlp"), ("L0.bias", "L0.bias → L1H0"),
                                             ("embed → L0H0 → L1H1", "L0H1")])  # fmt: skip
 def test_the_weights_of_a_term_are_the_oracles_product(name, query, key):
     case, delta = BY_NAME[name], 2.0
@@ -35,6 +36,7 @@ def test_the_weights_of_a_term_are_the_oracles_product(name, query, key):
     wanted = wanted @ dense_into(case, paths[1])
     agree(term.matrix.dense(), wanted, 1e-11)
     assert term.matrix.rank <= case.spec.d_head
+    agree(qk_term(case.folded, f"L{layer}H{index}", *paths, delta).matrix.dense(), term.matrix.dense())
     if paths[0].source == paths[1].source:
         assert term.matching_score == pytest.approx(oracle.eigenvalue_share(wanted), abs=1e-8)
     else:
@@ -73,4 +75,5 @@ def test_a_term_prints_as_the_paper_writes_it():
     case = BY_NAME["gpt2"]
     term = qk_term(case.folded, "L1H2", "embed", "L0H1")
     assert str(term) == "Id ⊗ A^{L0H1} ⊗ W_Eᵀ W_QK^{L1H2} W_OV^{L0H1} W_E"
+    assert str(qk_term(case.folded, "L1H2")) == "Id ⊗ Id ⊗ W_Eᵀ W_QK^{L1H2} W_E"
     assert str(qk_term(case.folded, "L1H2", "L0H0", "pos")) == ("A^{L0H0} ⊗ Id ⊗ W_Eᵀ W_OV^{L0H0}ᵀ W_QK^{L1H2} · pos")

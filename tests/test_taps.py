@@ -226,6 +226,9 @@ def test_a_term_through_taps_prints_how_far_back_it_reads():
     expansion = expand_scores(recorded(TAPPED[0]), "L0H1")
     assert str(expansion.weights_of(taps=(0, 1))) == "Id ⊗ D ⊗ W_Eᵀ W_QK^{L0H1}(0, 1) W_E"
     assert str(expansion.weights_of()) == "Id ⊗ Id ⊗ W_Eᵀ W_QK^{L0H1} W_E"
+    convolution = next(one for one in TAPPED if one.name == "convolution_sinusoidal")
+    after_a_head = expand_scores(recorded(convolution), "L1H1").weights_of("embed", "L0H0", taps=(1, 2))
+    assert str(after_a_head) == "D ⊗ D^2 A^{L0H0} ⊗ W_Eᵀ W_QK^{L1H1}(1, 2) W_OV^{L0H0} W_E"
 
 
 # ---- positions ----

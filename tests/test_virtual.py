@@ -57,6 +57,13 @@ def test_its_pattern_without_norms_is_the_product_of_patterns():
     assert np.allclose(A.sum(-1), 1)
 
 
+def test_a_virtual_head_of_float32_weights_is_in_float64():
+    case = BY_NAME["gpt2"].with_tensors(**{name: x.float() for name, x in BY_NAME["gpt2"].tensors.items()})
+    found = virtual_head(case.weights, "L0H0", "L1H1")
+    OV = oracle.dense_OV(case.spec, case.arrays, 1, 1) @ oracle.dense_OV(case.spec, case.arrays, 0, 0)
+    agree(found.circuit.dense(), oracle.dense_unembedding(case.spec, case.arrays) @ OV @ case.arrays["W_E"])
+
+
 def test_a_pair_that_cannot_compose_is_refused():
     model = Model("m", BY_NAME["gpt2"].weights)
     for earlier, later in (("L1H0", "L0H1"), ("L1H0", "L1H1")):
@@ -95,6 +102,13 @@ def test_pairs_at_some_rows_of_a_batch_in_blocks_are_those_of_the_whole(monkeypa
     monkeypatch.setattr("pathsum.paths.virtual.MIXED", 2 * case.spec.n_heads * case.spec.d_head * tokens.numel())
     agree(pair_squares(frozen, rows), squares, 1e-11)
     agree(pair_losses(frozen, [pairs[5], pairs[2]], rows), losses[[5, 2]], 1e-11)
+
+
+def test_losses_of_pairs_of_later_layers_alone_are_those_of_the_whole():
+    frozen = frozen_run(recorded(BY_NAME["three_layers_rotary_rms"]))
+    pairs = head_pairs(frozen.weights.spec)
+    late = [index for index, (earlier, _) in enumerate(pairs) if earlier[0] == 1]
+    agree(pair_losses(frozen, [pairs[index] for index in late]), pair_losses(frozen, pairs)[late])
 
 
 def test_models_of_one_layer_have_no_virtual_heads():
