@@ -131,7 +131,7 @@ class Expansion:
         """
         if (n := self.counts(max_order)) > most:
             raise ExpansionTooLarge(f"{n:,} paths; pass a smaller max_order= or a larger most= (now {most:,})")
-        return self._terms(self.run.model.spec.n_layers if max_order is None else max_order)
+        return self._terms(max_order)
 
     def term(self, path: str | Path) -> Term:
         """One path by its name, such as `"embed → L0H3 → L1H6"`."""
@@ -166,13 +166,13 @@ class Expansion:
 
     # ---- parts ----
 
-    def _terms(self, max_order: int) -> Iterator[Term]:
+    def _terms(self, max_order: int | None) -> Iterator[Term]:
         for name, vectors in self.sources.items():
             yield from self._continue(Path(name), vectors, max_order)
         if self.frozen.ends.b_U is not None:
             yield Term(Path("unembed.bias"), self._unembed_bias())
 
-    def _continue(self, path: Path, x: Tensor, max_order: int) -> Iterator[Term]:
+    def _continue(self, path: Path, x: Tensor, max_order: int | None) -> Iterator[Term]:
         """The path itself, then all its continuations; what they share is computed once."""
         yield Term(path, self.frozen.unembed(x))
         if path.order == max_order:
