@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import oracle
-from cases import BY_NAME, CASES, agree
+from cases import BY_NAME, CASES, agree, case
 from pathsum.errors import ExpansionTooLarge, NotApplicable
 from pathsum.paths.logits import expand
 from pathsum.paths.paths import Path, chains, path_counts
@@ -188,6 +188,13 @@ def test_a_source_the_model_lacks_is_named():
         expand(recorded(BY_NAME["one_layer"])).term("pos")
     with pytest.raises(NotApplicable, match="it has embed"):
         expand(recorded(BY_NAME["one_layer"])).term("unembed.bias")
+
+
+def test_the_bias_of_a_norm_after_attention_is_a_source_where_there_is_no_other():
+    one = case("post_bias_alone", None, None, extras="post post_bias", norm="layer", pre_norm=False)
+    expansion = expand(recorded(one))
+    assert set(expansion.sources) == {"embed", "L0.bias", "L1.bias"} and expansion.check() <= 1e-12
+    agree(expansion.term("L0.bias → L1H2").logits, oracle_terms(one)["L0.bias", ((1, 2),)].logits, 1e-11)
 
 
 def test_the_final_bias_is_a_path_of_its_own():

@@ -95,6 +95,9 @@ def test_a_batch_is_read_as_its_members(name):
         agree(both.by_order[..., row], alone.by_order)
         agree(both.terms(2).values[..., row], alone.terms(2).values)
         agree(both.target[..., row], alone.target)
+        for path in both.terms(2).paths:
+            agree(both.value(path)[..., row], alone.value(path), 1e-10)
+            agree(both.by_position(path)[:, row], alone.by_position(path), 1e-10)
 
 
 def test_the_check_is_measured():
