@@ -144,6 +144,7 @@ def test_the_default_block_is_64_or_what_fits_three_times():
 def test_repeat_rows_are_those_whose_successor_was_seen():
     tokens = torch.tensor([[9, 0, 1, 2, 0, 1, 2, 0, 1, 2]])
     assert repeat_rows(tokens, 3, 1).nonzero()[:, 1].tolist() == [4, 5, 6, 7, 8]
+    assert repeat_rows(tokens[0], 3, 1).tolist() == repeat_rows(tokens, 3, 1)[0].tolist()
 
 
 # ---- copying and removal ----

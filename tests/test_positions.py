@@ -24,6 +24,7 @@ LAYERED = [one for one in CASES if one.spec.n_layers]
 ROTARY = [one for one in CASES if any(isinstance(layer.positions, Rotary) for layer in one.spec.layers)]
 BIASED_ROTARY = case("biased_rotary", Rotary(4), Rotary(2, base=7.0, interleaved=True),
                      extras="attention_bias norm_bias qk_norm", norm="layer", shape=(6, 4, 2, 5))  # fmt: skip
+FAINT = case("faint", Rotary(4)).with_tensors(W_E=0.1 * case("faint", Rotary(4)).tensors["W_E"])
 RESIDUAL = ("gpt2", "biases_without_norm")
 
 
@@ -110,6 +111,13 @@ def test_learned_positions_in_the_stream_give_a_matrix(name):
         agree(found, one.spec.layers[layer].score_scale * queries @ keys.T, 1e-11)
 
 
+def test_layers_whose_positions_are_no_vectors_have_no_matrix():
+    beside_rotation = case("learned_and_rotary", Rotary(4), learned_positions=True)
+    for one in (BY_NAME["one_layer"], BY_NAME["llama"], beside_rotation):
+        with pytest.raises(NotApplicable, match="layer 0 has no positions of its own in queries and keys"):
+            positional_scores(one.folded, 0, 4)
+
+
 def test_the_positional_reading_has_a_lag_curve_for_learned_positions():
     one = BY_NAME["gpt2"]
     rows = pathsum.positional(Model("m", one.weights), lags=3).rows()
@@ -126,7 +134,7 @@ def test_the_positional_reading_has_a_lag_curve_for_learned_positions():
 # ---- rotary ----
 
 
-@pytest.mark.parametrize("one", [*ROTARY, BIASED_ROTARY], ids=repr)
+@pytest.mark.parametrize("one", [*ROTARY, BIASED_ROTARY, FAINT], ids=repr)
 def test_the_rotary_curve_is_mean_and_spread_over_all_pairs_of_tokens(one):
     for layer, facts in enumerate(one.spec.layers):
         if not isinstance(facts.positions, Rotary):
@@ -203,6 +211,17 @@ def test_a_pointer_to_another_step_is_told_apart():
     step = torch.eye(30, dtype=torch.float64).roll(2, dims=1)
     found = pointers(LowRank(torch.eye(30, dtype=torch.float64)[None], step[None]))
     assert found.share_next.item() == 0 and found.offset.item() == 2 and found.contrast.item() < 0
+
+
+def test_a_table_of_nothing_points_nowhere_and_a_faint_one_as_it_would_alone():
+    near = torch.eye(30, dtype=torch.float64)
+    far = torch.stack([1e14 * near.roll(3, dims=1), near.roll(1, dims=1), torch.ones_like(near)])
+    found = pointers(LowRank(near.expand(3, 30, 30), far))
+    alone = pointers(LowRank(near[None], near.roll(1, dims=1)[None]))
+    assert found.offset.tolist() == [3, 1, 0] and found.share_next.tolist()[:2] == [0, 1]
+    agree(found.contrast[1:2], alone.contrast)
+    agree(found.next[1:2], alone.next)
+    assert all(one[2].isnan() for one in (found.share_next, found.next, found.contrast))
 
 
 def test_a_random_model_has_no_pointers():

@@ -1,8 +1,10 @@
 """The strongest paths: what is certified is what enumeration finds, and a bound is one."""
 
+import numpy as np
 import pytest
 import torch
 
+import oracle
 from cases import BY_NAME, CASES, agree
 from pathsum.errors import NotApplicable
 from pathsum.paths.bounds import largest_singular_values, longest_outputs
@@ -82,6 +84,39 @@ def test_no_path_writes_more_than_its_bound(case):
             assert (x.norm(dim=-1) <= longest[layer] * (1 + 1e-9) + 1e-12).all(), path.name
 
 
+def lengths_by_loops(case, stretch: float) -> np.ndarray:
+    """The bound, head by head; `stretch` is by how much singular values may be overrated."""
+    spec, arrays, record = case.spec, case.arrays, case.recorded
+    heads: list[tuple[np.ndarray, np.ndarray]] = []
+    longest = [np.zeros(len(case.tokens))]
+    for layer in range(spec.n_layers):
+        own = []
+        for head in range(spec.n_heads):
+            given = [x for _, start, x in oracle.sources(spec, arrays, record) if start <= layer]
+            found = [np.linalg.norm(oracle.through_head(spec, arrays, record, layer, head, x), axis=-1) for x in given]
+            for span, length in heads:
+                reached = np.zeros(len(case.tokens))
+                for t in range(oracle.tap_count(spec, layer, "V")):
+                    kappa = np.linalg.norm(oracle.dense_OV(spec, arrays, layer, head, t) @ span, 2)
+                    reached += stretch * kappa * (oracle.transport(record, layer, head, t) @ length)
+                found.append(reached)
+            W_O = oracle.dense_OV(spec, arrays, layer, head)
+            own.append((np.linalg.svd(W_O)[0][:, : spec.d_head], np.max(found, axis=0)))
+        heads += own
+        longest.append(np.max([longest[-1], *(length for _, length in own)], axis=0))
+    return np.array(longest)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "three_layers_rotary_rms", "gemma3", "multi_query", "convolution_sinusoidal",
+                                  "convolution_rotary", "three_layers_alibi", "post_layer_norm"])  # fmt: skip
+def test_the_bound_is_no_larger_than_said(name):
+    case = BY_NAME[name]
+    readout = readout_of(case)
+    found = longest_outputs(readout.frozen, readout.sources).numpy()
+    assert (found >= lengths_by_loops(case, 1.0) * (1 - 1e-9)).all()
+    assert (found <= lengths_by_loops(case, case.spec.d_head ** (1 / 8)) * (1 + 1e-3)).all()
+
+
 def test_singular_values_are_bounded_from_above_and_not_by_much():
     generator = torch.Generator().manual_seed(0)
     read = torch.randn(3, 4, 20, dtype=torch.float64, generator=generator)
@@ -90,6 +125,8 @@ def test_singular_values_are_bounded_from_above_and_not_by_much():
     found = largest_singular_values(read, axes)
     assert (found >= true).all() and (found <= true * 4 ** (1 / 8)).all()
     agree(largest_singular_values(1e-200 * read, axes) * 1e200, found)
+    sizes = 10.0 ** torch.tensor([0.0, -60, -120, -200, 50], dtype=torch.float64)
+    agree(largest_singular_values(read, axes * sizes[:, None, None]) / sizes, found)
 
 
 def test_what_cannot_be_searched_is_refused():
