@@ -46,6 +46,20 @@ def place(table, source: str, heads: tuple, position: int) -> tuple[int, ...]:
     return tuple(labels.index(cell(axis, source, heads, position)) for axis, labels in places)
 
 
+def labels_of(case, axes) -> tuple[tuple[str, ...], ...]:
+    """All cells there are, the earlier first."""
+    spec, numbers = case.spec, lambda count: tuple(str(number) for number in range(count))
+    final = ["unembed.bias"] if "b_U" in case.tensors or "final_norm.bias" in case.tensors else []
+    wanted = {
+        "order": numbers(spec.n_layers + 1),
+        "source": (*(name for name, *_ in oracle.sources(spec, case.arrays, case.recorded)), *final),
+        "position": numbers(len(case.tokens)),
+        "head": ("direct", *(f"L{layer}H{head}" for layer in range(spec.n_layers) for head in range(spec.n_heads))),
+        "layer": ("direct", *(f"L{layer}" for layer in range(spec.n_layers))),
+    }
+    return tuple(wanted[axis] for axis in axes)
+
+
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_every_cell_of_whole_logits_is_the_sum_of_its_paths(case):
     """Of the oracle's dense products, each source at each position carried alone."""
@@ -53,7 +67,7 @@ def test_every_cell_of_whole_logits_is_the_sum_of_its_paths(case):
     listed = [(at, term) for at in range(n) for term in oracle.terms(case.spec, case.arrays, case.recorded, at)]
     for axes in TABLES:
         table = expansion.by(*axes)
-        assert table.axes == axes and table.check() <= 1e-12
+        assert table.axes == axes and table.labels == labels_of(case, axes) and table.check() <= 1e-12
         assert table.values.shape == (*map(len, table.labels), n, case.spec.d_vocab)
         expected = torch.zeros_like(table.values)
         for at, term in listed:
@@ -75,7 +89,7 @@ def test_every_cell_of_a_readout_is_the_sum_of_its_paths(case):
     shares = {path: readout.by_position(path) for path in readout.terms(case.spec.n_layers).paths}
     for axes in TABLES:
         table = cross(readout, *axes)
-        assert table.axes == axes and table.check() < 1e-10
+        assert table.axes == axes and table.labels == labels_of(case, axes) and table.check() < 1e-10
         assert [len(labels) for labels in table.labels] == list(table.values.shape[: len(axes)])
         expected = torch.zeros_like(table.values)
         for path, share in shares.items():

@@ -112,6 +112,21 @@ def test_the_check_is_measured():
     assert expansion.toward(torch.zeros(1, 11)).check() == 0
 
 
+def test_the_check_is_of_the_worst_direction_in_the_worst_text():
+    import dataclasses
+
+    case = BY_NAME["gpt2"]
+    tokens = torch.stack([case.tokens, case.tokens.flip(0)])
+    run = run_weights(Model("batch", case.weights), case.weights, tokens)
+    longer = dataclasses.replace(run, residual=run.residual * torch.tensor([1 + 1e-3, 1 + 1e-5])[:, None, None])
+    u = directions(case, 3) * torch.tensor([1.0, 1e6, 1e-6])[:, None]
+    readout, logits = expand(longer).toward(u), longer.uncapped_logits
+    gaps = u @ (logits - run.uncapped_logits)[:, -1].mT
+    found = [(gaps[i].abs() / (u[i].abs().sum() * logits.abs().max())).max().item() for i in range(3)]
+    assert readout.check() == pytest.approx(max(found), rel=1e-6) and max(found) > 1e-6
+    assert expand(run).toward(u).check() <= 1e-12
+
+
 def test_directions_of_another_shape_are_refused(unchecked):
     with pytest.raises(NotApplicable, match=r"directions are \[read, 11\], one a row, not \(11,\)"):
         expansion_of(BY_NAME["gpt2"]).toward(torch.ones(11))
