@@ -318,3 +318,17 @@ def test_ignoring_rotation_is_not_what_is_computed():
     assert (head.QK(3).dense() - unrotated.dense()).norm() > 0.1 * unrotated.norm()
     with pytest.raises(NotApplicable, match="delta="):
         head.QK()
+
+
+@pytest.mark.parametrize("block", [2, 512])
+def test_a_mean_over_distances_is_that_of_each_and_nothing_where_one_vanishes(block, monkeypatch):
+    """`mean_Δ R A Rᵀ / tr(R A Rᵀ B)` by loops, of small matrices; no coordinate is left at distance 0 by the last B."""
+    monkeypatch.setattr(rotation, "BLOCK", block)
+    positions, deltas = Rotary(2, base=5.0, magnitude=0.8), [0.0, 1.0, 2.0, 5.0]
+    X, Y = 1e-3 * torch.randn(2, 2, 3, 3, dtype=torch.float64)
+    A, B = X @ X.mT, Y @ Y.mT
+    A[1], B[1] = torch.diag(torch.tensor([1.0, 0, 0])), torch.diag(torch.tensor([0, 1.0, 0]))
+    found = rotation.Rotation(positions, 3).mean_conjugated(A, B, torch.tensor(deltas, dtype=torch.float64))
+    turned = [R @ A[0] @ R.T for R in (positions.matrix(delta, 3) for delta in deltas)]
+    agree(found[0], sum(each / (each @ B[0]).trace() for each in turned) / len(deltas), 1e-10)
+    assert not found[1].any()

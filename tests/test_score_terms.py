@@ -241,6 +241,7 @@ def test_what_is_not_listed_is_told():
     best = few.strongest(5)
     sizes = few.values[1].abs().flatten().sort(descending=True).values
     agree(torch.stack([one.values[1].abs() for one in best]), sizes[:5])
+    assert few.strongest(0) == []
     by_score = few.strongest(1, by=0)[0]
     assert abs(by_score.values[0]) == few.values[0].abs().max()
     for one in best:
