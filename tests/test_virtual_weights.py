@@ -6,10 +6,11 @@ import torch
 
 import oracle
 import pathsum
-from cases import BY_NAME, CASES, Case, case
+from cases import BY_NAME, CASES, Case, agree, case
 from pathsum.circuits.cut import compositions
 from pathsum.circuits.metric import in_token_metric
 from pathsum.errors import NotApplicable
+from pathsum.runs.run import run_weights
 from pathsum.study.catalogue import BY_NAME as READINGS
 from pathsum.weights.model import Model
 from test_symmetries import MODEL, changed_basis, gap, rotation, stretch
@@ -142,3 +143,17 @@ def test_what_an_option_may_not_be_is_named(wrong):
     (name,) = wrong
     with pytest.raises(NotApplicable, match=f"{name} is '{wrong[name]}'"):
         pathsum.composition(Model("m", MODEL.weights), **wrong)
+
+
+EXPERTS = case("experts_without_norm", None, None, extras="gate b_O b_U mlp_bias router_bias", d_mlp=5,
+               activation="silu", n_experts=4, experts_per_token=2)  # fmt: skip
+
+
+@pytest.mark.parametrize("one", [BY_NAME["biases_without_norm"], BY_NAME["three_layers_alibi"], EXPERTS], ids=repr)
+def test_the_token_metric_is_a_change_of_basis(one):
+    """Where there is no norm: every part that reads or writes is changed with the others, so the logits stay."""
+    changed = in_token_metric(one.folded)
+    agree(changed.W_E @ changed.W_E.mT, torch.eye(one.spec.d_model), 1e-9)
+    agree(run_weights(Model("m", changed), changed, one.tokens).logits, one.recorded.logits, 1e-9)
+    for layer in range(one.spec.n_layers):
+        agree(changed.attention(layer).W_O, changed.block(layer).W_O)
