@@ -19,7 +19,7 @@ from pathsum.circuits.composition import (
     sampled_baseline,
 )
 from pathsum.circuits.cut import compositions
-from pathsum.circuits.stream import KINDS
+from pathsum.circuits.stream import KINDS, distances
 from pathsum.circuits.tables import layer_OV
 from pathsum.errors import NotApplicable
 from pathsum.lowrank import LowRank
@@ -332,3 +332,7 @@ def test_a_mean_over_distances_is_that_of_each_and_nothing_where_one_vanishes(bl
     turned = [R @ A[0] @ R.T for R in (positions.matrix(delta, 3) for delta in deltas)]
     agree(found[0], sum(each / (each @ B[0]).trace() for each in turned) / len(deltas), 1e-10)
     assert not found[1].any()
+
+
+def test_a_distance_of_part_of_a_position_is_not_rounded():
+    assert distances([0.1, 2], 8).tolist() == [0.1, 2.0] and distances(0.1, 8).tolist() == [0.1]

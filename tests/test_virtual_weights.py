@@ -7,6 +7,7 @@ import torch
 import oracle
 import pathsum
 from cases import BY_NAME, CASES, Case, agree, case
+from pathsum.circuits import composition
 from pathsum.circuits.cut import compositions
 from pathsum.circuits.metric import in_token_metric
 from pathsum.errors import NotApplicable
@@ -60,6 +61,18 @@ def experts(one: Case, layer: int, part: str) -> dict[str, np.ndarray]:
     if one.spec.n_experts is None:
         return {f"L{layer}.mlp": W}
     return {f"L{layer}.mlp.{expert}": W[expert] for expert in range(one.spec.n_experts)}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gpt_oss", "experts_without_gate"])
+def test_every_pair_is_the_same_when_measured_again(name, monkeypatch):
+    """From what the file holds, not from the Gram matrices: of heads, MLPs, experts, embeddings."""
+    every = lambda: list(compositions(BY_NAME[name].folded, deltas=(2,), writers="all", readers="all",
+                                      dtype=torch.float64))  # fmt: skip
+    plain = every()
+    monkeypatch.setattr(composition, "NOISE", 1e30)
+    for one, other in zip(plain, every(), strict=True):
+        assert (one.reader, one.writer) == (other.reader, other.writer)
+        agree(other.pairs.score, one.pairs.score, 1e-9)
 
 
 @pytest.mark.parametrize("memory", [10**9, "least"])
