@@ -265,13 +265,21 @@ def test_pairs_that_are_none_are_refused():
     n = len(BY_NAME["gpt2"].tokens)
     for pairs, message in (
         ("next", "no pairs named 'next'; there are induction, previous"),
-        ([], "at least one"), ([(1, 2, 3)], "pairs of a destination and a source"), ([(9, 1)], "no position 9"),
+        ([], "at least one"), ([(1, 2, 3)], "pairs of a destination and a source"),
+        ([(9, 1)], "no position 9: the text has 7 tokens, 0 to 6"),
         ([(1, -8)], "no position -8"), ([(2, 3)], "position 2 does not attend to position 3: it comes later"),
         (torch.zeros(n, n, dtype=torch.bool), "mask is empty"),
         (torch.ones(3, 3, dtype=torch.bool), r"a mask of pairs is \[7, 7\] here, not \[3, 3\]"),
     ):  # fmt: skip
         with pytest.raises(NotApplicable, match=message):
             expansion.at(pairs)
+    assert torch.equal(expansion.at([(-1, -n)]).target, expansion.at([(n - 1, 0)]).target)
+    texts = torch.stack([BY_NAME["gpt2"].tokens] * 2)
+    batch = expand_scores(run_weights(Model("m", BY_NAME["gpt2"].weights), BY_NAME["gpt2"].weights, texts), "L0H0")
+    ahead = torch.zeros(2, n, n, dtype=torch.bool)
+    ahead[1, 2, 4] = True
+    with pytest.raises(NotApplicable, match="position 2 does not attend to position 4: it comes later"):
+        batch.at(ahead)
     with pytest.raises(NotApplicable, match="position 5 does not attend to position 1: it is outside the layer's"):
         windowed.at([(5, 1)])
     with pytest.raises(NotApplicable, match=r"weights are \[read, \[7, 7\]\] here"):
