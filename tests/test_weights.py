@@ -748,3 +748,10 @@ def test_the_ends_of_a_zero_layer_model_are_the_whole_of_it():
     assert case.weights.blocks == []
     table = (case.weights.W_U @ case.weights.W_E).numpy()
     agree(output(case.weights, case.tokens)[0], np.array([table[:, token] for token in case.tokens]))
+
+
+def test_a_head_has_the_biases_of_its_own_queries_keys_and_values():
+    one = BY_NAME["qwen2"]
+    head = one.weights.head("L1H3")  # four heads, two key/value heads
+    for found, name, index in ((head.b_Q, "b_Q", 3), (head.b_K, "b_K", 1), (head.b_V, "b_V", 1)):
+        agree(found, one.tensors[f"L1.{name}"][index])
