@@ -13,6 +13,7 @@ import torch
 import pathsum
 from cases import BY_NAME
 from pathsum.cli import main
+from pathsum.cli.words import flowing
 from pathsum.study.catalogue import READINGS
 from pathsum.toys import induction_model, keep_in_mind_model, pointer_model, skip_trigram_model
 from pathsum.weights.weights import Weights
@@ -108,6 +109,21 @@ def test_help_of_a_reading_has_its_options_and_columns(capsys):
     shown = " ".join(succeed(["composition", "--help"], capsys).split())
     assert "--delta" in shown and "--erratum" in shown and "--sampled" in shown
     assert "largest score any relative rotation allows" in shown
+
+
+def test_help_is_broken_by_the_terminal_and_speaks_of_commands_alone():
+    said = flowing("""One line
+        and its rest.
+
+        Of `count`
+        words. Raises `StudyError` for none
+        of them. Then more.
+
+        \b
+        kept
+        as it is
+        """)
+    assert said == "One line and its rest.\n\nOf `count` words. Then more.\n\n\b\nkept\nas it is"
 
 
 def test_brackets_in_help_are_text(capsys):

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 import pathsum
 from cases import BY_NAME, CASES
+from pathsum.errors import TextError
 from pathsum.study import catalogue
 from pathsum.study.describe import is_tied, tensor_sizes
 from pathsum.study.subject import Subject
@@ -146,6 +147,13 @@ def test_the_terminal_shows_every_group_within_80_columns(capsys, monkeypatch, t
     assert all(
         row["group"] in shown for row in pathsum.describe(Subject(pathsum.open(tmp_path / "model")).model).rows()
     )
+
+
+@pytest.mark.parametrize("wrong", ["4", 4.0, 0])
+def test_counts_of_a_subject_are_whole_numbers(wrong, unchecked):
+    for name in ("sequences", "batch"):
+        with pytest.raises(TextError, match=rf"{name} is {wrong!r}, must be a whole number from 1"):
+            Subject(pathsum.open("two-layer-small"), **{name: wrong})
 
 
 def test_attention_of_which_little_may_be_kept_is_read_again_and_says_the_same(monkeypatch):

@@ -351,6 +351,9 @@ def test_a_tensor_that_is_missing_is_named(name):
 def test_what_is_no_model_at_all(tmp_path, unchecked):
     refused("", "no model is named")
     refused("two-layr", "did you mean 'two-layer'")
+    refused(tmp_path / "nothing", "nothing does not exist; give a folder, a file, hf:owner/name")
+    refused("model.gguf", "model.gguf does not exist")
+    refused("gpt2", "or give a path or hf:owner/name")
     refused("x" * 5000, "is no path|no model")
     refused("nul\0", "is no path|no model")
     refused(3, "not int")

@@ -129,6 +129,11 @@ def test_a_run_in_halves_is_expanded_in_float32(case, dtype):
         assert head_scores(expansion, f"L{case.spec.n_layers - 1}H0").by_order().check() < 0.05
 
 
+def test_what_is_no_path_is_named(unchecked):
+    with pytest.raises(NotApplicable, match="written like 'embed → L0H1', or is a Path, not list"):
+        expand(recorded(BY_NAME["one_layer"])).term(["L0H0"])
+
+
 def test_too_many_paths_are_refused_with_the_bound_to_pass():
     expansion = expand(recorded(BY_NAME["gpt2"]))
     with pytest.raises(ExpansionTooLarge, match=r"max_order=.*most="):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import pathsum
+from pathsum.errors import TextError
 from pathsum.toys import skip_trigram_model
 from pathsum.weights import tokens
 
@@ -47,3 +48,11 @@ def test_a_tokenizer_that_marks_the_start_of_a_text_takes_it_whole(monkeypatch):
     whole = tokenizer.encode(text, add_special_tokens=False).ids
     assert torch.equal(tokens.token_ids(model, text), torch.tensor(whole))
     assert list(tokens._pieces(tokenizer, text)) == [text]
+
+
+def test_bos_is_a_truth_value_or_nothing(unchecked):
+    model = pathsum.open("two-layer-small")
+    for wrong in ("no", "yes", 2, []):
+        with pytest.raises(TextError, match="must be True, False or None"):
+            pathsum.run(model, "text", bos=wrong)
+    assert pathsum.run(model, [1, 2], bos=0).tokens.tolist() == [1, 2]
