@@ -32,7 +32,7 @@ def _section(reading: Reading) -> str:
     rows = [f"| `{c.name}` | {c.unit or '–'} | {_escaped(c.meaning)} | {c.invariance} |" for c in _columns(reading)]
     head = f"## {reading.name}\n\n**{reading.title}.** Paper: {reading.section}. Needs {', '.join(reading.needs)}.\n\n"
     drawn = f"*Figure.* {_escaped(FIGURES[reading.name].caption)}\n\n" if reading.name in FIGURES else ""
-    table = "| column | unit | meaning | |\n|---|---|---|---|\n" + "\n".join(rows)
+    table = "| column | unit | meaning | invariance |\n|---|---|---|---|\n" + "\n".join(rows)
     return f"{head}{drawn}{table}\n\n```python\n{_example(reading)}\n```\n"
 
 
