@@ -4,6 +4,7 @@ Torch is loaded by the command that runs, never by `--help`.
 """
 
 import importlib.metadata
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -28,7 +29,7 @@ HELP = """Transformers read as circuits: an exact sum of paths from tokens to lo
 
 Start with: pathsum read two-layer"""
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "models": models, "train": train, "read": read, "claims": claims, "sweep": sweep, "explore": explore,
     "expand": expand, "scores": scores, "paths": paths, "lens": lens, "verify": verify, "per-source": per_source,
 }  # fmt: skip
