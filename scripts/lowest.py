@@ -20,7 +20,7 @@ def lowest() -> list[str]:
         *project["dependencies"],
         *(one for name in FOR_USERS for one in project["optional-dependencies"][name]),
     ]
-    return [re.sub(r">=", "==", one) for one in required]
+    return [re.sub(r">=", "==", one, count=1) for one in required]
 
 
 if __name__ == "__main__":
