@@ -55,4 +55,6 @@ def test_bos_is_a_truth_value_or_nothing(unchecked):
     for wrong in ("no", "yes", 2, []):
         with pytest.raises(TextError, match="must be True, False or None"):
             pathsum.run(model, "text", bos=wrong)
+        with pytest.raises(TextError, match="must be True, False or None"):
+            pathsum.in_context(model, text="text " * 200, bos=wrong)
     assert pathsum.run(model, [1, 2], bos=0).tokens.tolist() == [1, 2]

@@ -25,8 +25,6 @@ def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, 
     `bos=None` puts the beginning-of-sequence token before a *string* where the model was trained with one; True and
     False say so explicitly. Raises `TextError` for a model without tokenizer, an empty text, ids out of range.
     """
-    if bos not in (None, True, False):
-        raise TextError(f"bos is {bos!r}, must be True, False or None")
     if isinstance(text, str):
         if model.tokenizer is None:
             raise TextError(f"{model.takes_ids_alone}: pass token ids instead of text, or tokenizer= to open()")
@@ -36,9 +34,8 @@ def token_ids(model: Model, text: Text, bos: bool | None = None) -> Int[Tensor, 
             raise TextError(f"the text is no valid Unicode: {error}") from error
     else:
         ids = _given_ids(text)
-        bos = bool(bos)
-    bos = starts_with_bos(model.spec, bos)
-    if bos:
+        bos = False if bos is None else bos
+    if starts_with_bos(model.spec, bos):
         if model.spec.bos is None:
             raise TextError(f"{model.name} has no beginning-of-sequence token; use bos=False")
         ids = torch.cat([torch.tensor([model.spec.bos]), ids])
@@ -72,8 +69,10 @@ def _pieces(tokenizer: Tokenizer, text: str) -> Iterator[str]:
 
 
 def starts_with_bos(spec: Spec, bos: bool | None) -> bool:
-    """The caller's choice, or the model's own where there is none."""
-    return spec.first_token is not None if bos is None else bos
+    """The caller's choice, or the model's own where there is none. Raises `TextError` for what is no choice."""
+    if bos not in (None, True, False):
+        raise TextError(f"bos is {bos!r}, must be True, False or None")
+    return spec.first_token is not None if bos is None else bool(bos)
 
 
 def token_strings(model: Model, ids: Sequence[int] | Tensor) -> list[str]:
