@@ -326,6 +326,13 @@ def test_a_tensor_that_is_not_what_it_should_be_is_named(change, match):
     refused(llama_tensors() | {"model.norm.weight": change}, match, config=CONFIG)
 
 
+def test_what_is_no_tensor_in_a_shard_is_named(tmp_path):
+    folder = sharded(tmp_path / "m", "bin")
+    shard = folder / "pytorch_model-00001-of-00002.bin"
+    torch.save({**torch.load(shard), "lm_head.weight": [1.0]}, shard)
+    refused(folder, r"'lm_head\.weight' is a list, not a tensor; save a state dict")
+
+
 @pytest.mark.parametrize("form", ["one", "shards", "binshards", "memory"])
 def test_tensors_of_another_width_are_named_when_the_model_is_opened(form, tmp_path):
     wide, tensors = {**CONFIG, "intermediate_size": 9}, llama_tensors()

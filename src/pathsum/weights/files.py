@@ -102,7 +102,11 @@ class Shards(Mapping[str, Any]):
 
 def outline(stored: Mapping[str, Any], name: str) -> Tensor:
     """A tensor of a file or of memory without its values, on torch's meta device."""
-    return stored.outline(name) if isinstance(stored, SafetensorsFile | Shards) else stored[name].to("meta")
+    if isinstance(stored, SafetensorsFile | Shards):
+        return stored.outline(name)
+    if not isinstance(stored[name], Tensor):
+        raise CheckpointError(f"{name!r} is a {type(stored[name]).__name__}, not a tensor; save a state dict")
+    return stored[name].to("meta")
 
 
 def _weight_map(index: Path) -> dict[str, str]:
