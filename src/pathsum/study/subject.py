@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import prod
+from numbers import Integral
 from pathlib import Path
 
 import torch
@@ -70,7 +71,7 @@ class Subject:
         if self.context is not None and not 2 <= self.context <= self.model.spec.n_ctx:
             raise TextError(f"a context of {self.context} tokens: {self.model.name} takes 2 to {self.model.spec.n_ctx}")
         for name, count in (("sequences", self.sequences), ("batch", self.batch)):
-            if count is not None and (not isinstance(count, int) or count < 1):
+            if count is not None and (not isinstance(count, Integral) or count < 1):
                 raise TextError(f"{name} is {count!r}, must be a whole number from 1")
 
     @property
@@ -104,7 +105,7 @@ class Subject:
 
     @cached_property
     def folded(self) -> Weights:
-        """Folded weights in float64, for everything read off weights; what was read is kept, MLPs and `KEPT` apart."""
+        """Folded weights in float64, for everything read off weights; of what was read `KEPT` stays, and no MLP."""
         return _kept(self.model.weights.to(torch.float64).fold(), 8)
 
     @cached_property
